@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 from culmen.core.errors import IsolationError, UserError
 from culmen.extensions.compat.openevolve.proxy import connection
+from culmen.extensions.containers.jail import _zipped_code
 from culmen.jail import disk, probes, procfs, wire
 from culmen.jail import probes as levels
-from culmen.jail.container import _zipped_code
 from culmen.jail.evaluation import candidate_seed
 from culmen.jail.fork_server import OutputLog
 from culmen.jail.runner import entry_arguments
@@ -593,11 +593,15 @@ def test_the_doctor_says_what_the_weaker_levels_lose() -> None:
 
 def test_the_code_for_a_container_is_complete(tmp_path: Path) -> None:
     with zipfile.ZipFile(
-        io.BytesIO(_zipped_code({}, ("culmen.jail", "culmen.extensions.compat")))
+        io.BytesIO(
+            _zipped_code(
+                {}, ("culmen.jail", "culmen.extensions.containers", "culmen.extensions.compat")
+            )
+        )
     ) as archive:
         archive.extractall(tmp_path)
     modules = (
-        "culmen.jail.container_server",
+        "culmen.extensions.containers.server",
         "culmen.extensions.compat.openevolve.evaluator_process",
         "culmen.extensions.compat.openevolve.proxy.candidate_process",
     )

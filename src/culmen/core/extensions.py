@@ -53,6 +53,8 @@ class Extension:
     """Measures of programs (`jail.spoken.ProgramMeasure`), by `[evaluator] metric`."""
     judges: Addresses = field(default_factory=_no_addresses)
     """Judges (`jail.spoken.JudgeType`), for programs written `NAME:...`."""
+    jails: Addresses = field(default_factory=_no_addresses)
+    """Modules of levels of isolation, by name; the one there is: `extensions.containers.jail`."""
     backends: Addresses = field(default_factory=_no_addresses)
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
     journals: Addresses = field(default_factory=_no_addresses)

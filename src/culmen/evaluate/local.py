@@ -165,9 +165,7 @@ class LocalBackend:
         if self._metric is not None:
             modules, sources = self._metric.jail_modules, self._metric.jail_sources
         if level == "container":
-            from culmen.jail.container import ContainerJail
-
-            return ContainerJail(
+            return spoken.container_level().ContainerJail(
                 evaluator.image,
                 self.task.limits,
                 self.workers,

@@ -87,6 +87,7 @@ class Jail:
     """
 
     home = "the environment that culmen runs in"
+    inner = ""  # the level in force inside a container
     environment: Mapping[str, str] = ENVIRONMENT
 
     def __init__(

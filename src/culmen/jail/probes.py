@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError, UserError
 from culmen.core.evaluation import Case
+from culmen.core.extensions import part_addresses
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
-from culmen.jail import bubblewrap, kernel, portable, wire
-from culmen.jail.container_engine import PROGRAMS
+from culmen.jail import bubblewrap, kernel, portable, spoken, wire
 from culmen.jail.evaluation import JailedEvaluation
 from culmen.jail.fork_server import Jail, JailFailed
 from culmen.jail.outcome import EvaluationOutcome
@@ -182,9 +182,10 @@ async def probe_level(level: str, image: str = "") -> dict[str, str]:
 
     Raises JailFailed if the level is not available, by the same probes as at every start.
     """
-    from culmen.jail.container import ContainerJail
-
-    jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
+    if level == "container":
+        jail: Jail = spoken.container_level().ContainerJail(image, _LIMITS, 1)
+    else:
+        jail = plain_jail(level)
     try:
         await jail.start()
         await verify_jail(jail)
@@ -239,7 +240,9 @@ def _remove_leftover_segment(key: int) -> bool:
 
 def tried_levels(image: str = "") -> list[str]:
     """The possible levels of this system, strongest first; container only with an image."""
-    known = [name for name in LEVELS[:-1] if name != "container" or image]
+    known = [
+        name for name in LEVELS[:-1] if name != "container" or (image and part_addresses("jails"))
+    ]
     if kernel.LINUX:
         return [name for name in known if name not in portable.LEVELS]
     return [name for name in known if name in (*portable.LEVELS, "container")]
@@ -287,7 +290,7 @@ def isolation_report(image: str = "") -> JsonObject:
         else os.cpu_count(),
         "mechanisms": {
             "bubblewrap": bubblewrap.bwrap_path() or "",
-            "containers": next(filter(None, map(shutil.which, PROGRAMS)), ""),
+            "containers": next(filter(None, map(shutil.which, ("podman", "docker"))), ""),
             "landlock": kernel.landlock_version(),
             "seccomp": Path("/proc/sys/kernel/seccomp").is_dir(),
             "cgroup2": Path("/sys/fs/cgroup/cgroup.controllers").exists(),

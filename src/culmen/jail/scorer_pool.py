@@ -21,7 +21,7 @@ from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.packages import install_hint
 from culmen.core.task import Evaluator, Limits
-from culmen.jail import bubblewrap, container_engine, procfs, spoken, wire
+from culmen.jail import bubblewrap, procfs, spoken, wire
 from culmen.jail.asking import LIMIT
 from culmen.jail.fork_server import ENVIRONMENT, START_SECONDS, read_frame, write_frame
 
@@ -94,7 +94,7 @@ class ScorerProcess:
         line += [str(theirs.fileno()), str(life), self.path, evaluator.form, role, elsewhere]
         named = evaluator.options.get("environment", ())
         if self._contained:
-            named = (*named, *container_engine.ENVIRONS)
+            named = (*named, *spoken.container_level().ENVIRONS)
         wanted = {name: os.environ[name] for name in named if name in os.environ}
         home = {"HOME": os.environ.get("HOME", "/"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by `ready`
@@ -216,7 +216,7 @@ class ScorerProcess:
         self._kill()
         await asyncio.to_thread(self._process.wait)
         if self._contained:
-            await asyncio.to_thread(container_engine.remove_orphaned_containers)
+            await asyncio.to_thread(spoken.container_level().remove_orphaned_containers)
 
 
 class ScorerPool:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
-from culmen.core.errors import TaskError
+from culmen.core.errors import IsolationError, TaskError
 from culmen.core.evaluation import Scoring
 from culmen.core.extensions import find_part, import_part, part_addresses
 from culmen.core.json import JsonObject
@@ -97,6 +97,16 @@ def starts_containers(program: Sequence[str]) -> bool:
     """True if the evaluator is an image, or its judge starts containers."""
     judge = judge_type(program)
     return judge.starts_containers if judge else next(iter(program), "").startswith(IMAGE_PREFIX)
+
+
+def container_level() -> Any:
+    """The module of the level `container`; raise `IsolationError` if no package adds it."""
+    found = find_part("jails", "container")
+    if found is None:
+        raise IsolationError(
+            "no installed package runs containers", fix="pip install --force-reinstall culmen"
+        )
+    return found
 
 
 def make_judge(program: list[str], url: str, address: str = "") -> Judge:
@@ -184,9 +194,7 @@ class ProgramEvaluator:
     def __init__(self, command: list[str]) -> None:
         self._command, self._container = command, None
         if command[0].startswith(IMAGE_PREFIX):
-            from culmen.jail.container import EvaluatorContainer
-
-            self._container = EvaluatorContainer(command)
+            self._container = container_level().EvaluatorContainer(command)
         self._start_process()
 
     def ask(self, question: bytes) -> bytes:

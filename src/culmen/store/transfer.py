@@ -12,7 +12,7 @@ import hashlib
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +27,6 @@ from culmen.store.address import (
     FILE,
     Address,
     has_run,
-    is_address,
-    local_folder,
-    parse_address,
     read_pointer,
 )
 from culmen.store.chain import count_intact_events, read_seal, settings_hash
@@ -42,7 +39,6 @@ from culmen.store.database import (
     read_meta,
     require_run,
     run_database,
-    run_folders,
     translate_errors,
 )
 from culmen.store.reader import PAGE, lookup_in, read_page
@@ -72,39 +68,6 @@ class Copied(msgspec.Struct, frozen=True):
     source: str
     target: str
     tables: dict[str, Sum]
-
-
-def runs_to_copy(text: str, find: Callable[[str], Path]) -> list[Path]:
-    """The run that a user names, or all runs of a folder or a database.
-
-    `find` returns the folder of a run by its name.
-    """
-    if is_address(text) and not parse_address(text).name:
-        return run_folders(local_folder(parse_address(text)))
-    if not is_address(text) and Path(text).is_dir() and not has_run(Path(text)):
-        return run_folders(Path(text))
-    return [find(text)]
-
-
-def copy_target(text: str, name: str, several: bool) -> Path | Address:
-    """Target of a copy of the run `name`, from a user's text.
-
-    A folder, or the address of a run in a database.
-    """
-    if is_address(text):
-        address = parse_address(text)
-        if several and address.name:
-            raise UserError(
-                "several runs cannot have one name",
-                where=text,
-                fix="give the database alone, as a URL",
-            )
-        return address if address.name else parse_address(text, name)
-    return (
-        Path(text) / name
-        if several or (Path(text).is_dir() and not has_run(Path(text)))
-        else Path(text)
-    )
 
 
 def copy_run(source: Path, to: Path | Address) -> Copied:

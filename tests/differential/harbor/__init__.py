@@ -1,1 +1,1 @@
-"""Harbor's own configuration and verifier beside `culmen.tasks.harbor`."""
+"""Harbor's own configuration and verifier beside `culmen.extensions.compat.harbor_task`."""

@@ -25,8 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from culmen.core.usage import Usage
+from culmen.extensions.compat.harbor_task import parse_rewards, read_settings
 from culmen.extensions.skills.rollouts.trajectory import ProgramRow, build_trajectory
-from culmen.tasks.harbor import parse_rewards, read_settings
 from tests.differential.comparing import inputs, same
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]

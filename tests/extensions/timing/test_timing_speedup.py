@@ -60,7 +60,8 @@ PATCHED = (
     HONEST
     + """
 from culmen.extensions.timing import timed
-from culmen.jail import packed, wire
+from culmen.extensions.timing import packed
+from culmen.jail import wire
 read, write, send = packed.decode, packed.encode, wire.send
 """
 )

@@ -16,7 +16,7 @@ from culmen.strategies.memory.epsilon_net import EpsilonNet
 from culmen.strategies.memory.grid import Axis, Elite, Grid
 from culmen.strategies.memory.grid import GridIsland, Selection, migrate_to_next
 from culmen.extensions.baselines.pareto import Frontier
-from culmen.strategies.memory.tree import Tree
+from culmen.extensions.baselines.tree import Tree
 
 rng, out = Random(1), []
 islands = [GridIsland(Grid([Axis("x", 4), Axis("name", 3)]), Selection()) for _ in range(3)]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.extensions.baselines.pareto import Frontier
+from culmen.extensions.baselines.tree import Tree, TreeNode
 from culmen.strategies.memory.grid import Axis, Elite, Grid, GridIsland, Selection, migrate_to_next
-from culmen.strategies.memory.tree import Tree, TreeNode
 
 
 def rollout(n: object) -> Rollout:

@@ -9,8 +9,8 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
 from culmen.core.ports import Lab
+from culmen.extensions.baselines.tree import Tree, TreeNode
 from culmen.strategies.judging import Known
-from culmen.strategies.memory.tree import Tree, TreeNode
 from culmen.strategies.settings import About, Cases, Format, Proposals, WorkerLanes, check
 
 

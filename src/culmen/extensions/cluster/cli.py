@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -11,6 +12,9 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbGroup, VerbTable, find_run
 from culmen.core.errors import UserError
 from culmen.report.figures import count_text
+
+if TYPE_CHECKING:
+    from culmen.store.address import Address
 
 Url = Annotated[
     str,
@@ -59,8 +63,8 @@ def db_copy(
     """
     from culmen.store import transfer
 
-    chosen = transfer.runs_to_copy(source, find_run)
-    targets = [transfer.copy_target(target, run.name, len(chosen) > 1) for run in chosen]
+    chosen = _runs_to_copy(source)
+    targets = [_copy_target(target, run.name, len(chosen) > 1) for run in chosen]
     copies = [transfer.copy_run(run, to) for run, to in zip(chosen, targets)]
     data = {
         "copied": [
@@ -109,6 +113,41 @@ def db_drop(
         )
     run_database(address).drop_run()
     return Answer({"dropped": str(address)}, lambda screen: screen.print_line(f"deleted {address}"))
+
+
+def _runs_to_copy(text: str) -> list[Path]:
+    """The run that a user names, or all runs of a folder or a database."""
+    from culmen.store.address import has_run, is_address, local_folder, parse_address
+    from culmen.store.database import run_folders
+
+    if is_address(text) and not parse_address(text).name:
+        return run_folders(local_folder(parse_address(text)))
+    if not is_address(text) and Path(text).is_dir() and not has_run(Path(text)):
+        return run_folders(Path(text))
+    return [find_run(text)]
+
+
+def _copy_target(text: str, name: str, several: bool) -> Path | Address:
+    """Target of a copy of the run `name`, from a user's text.
+
+    A folder, or the address of a run in a database.
+    """
+    from culmen.store.address import has_run, is_address, parse_address
+
+    if is_address(text):
+        address = parse_address(text)
+        if several and address.name:
+            raise UserError(
+                "several runs cannot have one name",
+                where=text,
+                fix="give the database alone, as a URL",
+            )
+        return address if address.name else parse_address(text, name)
+    return (
+        Path(text) / name
+        if several or (Path(text).is_dir() and not has_run(Path(text)))
+        else Path(text)
+    )
 
 
 DB: VerbGroup = (

@@ -2,7 +2,7 @@
 
 The candidate is a script. It runs in a fresh container of the task's image; then tests/ is copied
 in and tests/test.sh writes the reward to /logs/verifier. By the format, both share that container,
-so scores are self-reported. solution/ is not read. The meaning of task.toml is in `tasks.harbor`.
+so scores are self-reported. solution/ is not read. `compat.harbor_task` reads task.toml.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from culmen.core.evaluation import Scoring
 from culmen.core.inside import text_inside
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Surface, Task, limit_fault
-from culmen.jail.container_engine import Box, find_image, stand_ins
+from culmen.extensions.compat import harbor_task
+from culmen.extensions.compat.harbor_task import HarborSettings
+from culmen.extensions.containers.engine import Box, find_image, stand_ins
 from culmen.jail.fork_server import JailFailed
-from culmen.tasks import harbor, reading
-from culmen.tasks.harbor import HarborSettings
+from culmen.tasks import reading
 
 SCHEME = "harbor:"
 EVALUATOR = ""
@@ -44,7 +45,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     file = folder / "task.toml"
     try:
         table: JsonObject = tomllib.loads(text_inside(folder, file.name))
-        settings = harbor.read_settings(folder, table)
+        settings = harbor_task.read_settings(folder, table)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise TaskError(
             f"not a task.toml of Harbor: {error}", where=str(file), fix="correct it"
@@ -52,7 +53,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     _refuse_gaps(settings, file)
     evaluator = _container_evaluator(folder, settings)
     notes = [evaluator[1], f"Harbor's format: {WHY}", *_world_notes(settings)]
-    if not harbor.names_reward_json(folder / "tests"):
+    if not harbor_task.names_reward_json(folder / "tests"):
         notes.append("reward.json beside reward.txt counts only if tests/ names it: not so here")
     solve, verify = settings.agent_limit, settings.verifier_seconds
     memory = {} if settings.memory_mb is None else {"memory_mb": settings.memory_mb}
@@ -76,7 +77,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
 def _refuse_gaps(settings: HarborSettings, file: Path) -> None:
     """Raise `TaskError` if the task asks for something that it cannot have."""
     gaps = list(settings.gaps)
-    if harbor.LISTED in (settings.agent_network, settings.verifier_network):
+    if harbor_task.LISTED in (settings.agent_network, settings.verifier_network):
         gaps.append("a network of listed hosts only")
     if settings.agent_network != settings.verifier_network:
         gaps.append("networks of agent and verifier that differ, in one container")
@@ -97,7 +98,7 @@ def _container_evaluator(folder: Path, settings: HarborSettings) -> tuple[Evalua
         "verify": settings.verifier_seconds,
         "memory_mb": settings.memory_mb or 0,
         "cpus": settings.cpus or 0.0,
-        "network": settings.agent_network == harbor.PUBLIC,
+        "network": settings.agent_network == harbor_task.PUBLIC,
         "workdir": settings.workdir,
         "variables": settings.variables,
         "verifier_variables": settings.verifier_variables,
@@ -118,13 +119,13 @@ def _container_evaluator(folder: Path, settings: HarborSettings) -> tuple[Evalua
 
 def _world_notes(settings: HarborSettings) -> Iterator[str]:
     """One line for each thing in which the task's world is not what a reader may expect."""
-    if settings.agent_network == harbor.PUBLIC:
+    if settings.agent_network == harbor_task.PUBLIC:
         default = "" if settings.says_network else " (Harbor's default)"
         yield f'its container has a network{default}; network_mode = "no-network" closes it'
     else:
         yield "its container has no network: tests that download something give no reward"
     if settings.agent_seconds is None:
-        yield f"the agent has no time limit: a script is ended after {harbor.LONGEST_SECONDS:g} s"
+        yield f"the agent has no time limit: scripts end after {harbor_task.LONGEST_SECONDS:g} s"
     if settings.storage_mb is not None:
         yield "without effect in the task: environment.storage_mb"
     if settings.ignored:
@@ -194,10 +195,10 @@ def _judge_rewards(
     try:
         if named is None and number is None:
             raise ValueError("the tests wrote no reward")
-        rewards = harbor.parse_rewards(named, number, harbor.names_reward_json(tests))
+        rewards = harbor_task.parse_rewards(named, number, harbor_task.names_reward_json(tests))
     except ValueError as error:
         return {"score": None, "feedback": f"{error}\n{output}"}
-    return {"score": harbor.score_of(rewards), "metrics": rewards, "feedback": output}
+    return {"score": harbor_task.score_of(rewards), "metrics": rewards, "feedback": output}
 
 
 def _read_file(box: Box, path: str) -> bytes | None:

@@ -227,7 +227,8 @@ def probe_task(file: str, milliseconds: float) -> JsonObject:
 
     Raises what the task's file raises.
     """
-    from culmen.jail import packed, procfs
+    from culmen.extensions.timing import packed
+    from culmen.jail import procfs
 
     path = Path(file)
     text = path.read_text(encoding="utf-8")
@@ -335,7 +336,7 @@ def _solving_seconds(task: AlgoTask, size: int, wanted: float) -> float:
 
     Raises ValueError if a result is too long for the limit of the tasks that are written.
     """
-    from culmen.jail import packed
+    from culmen.extensions.timing import packed
 
     taken = []
     for seed in range(1, 5):
@@ -381,7 +382,7 @@ def weaknesses(task: AlgoTask, problem: object, result: object) -> list[str]:
 
 def cheap_answers(result: object) -> dict[str, object]:
     """Results without work, by kind, that differ from an honest one."""
-    from culmen.jail import packed
+    from culmen.extensions.timing import packed
 
     tried = {
         "nothing (None)": None,

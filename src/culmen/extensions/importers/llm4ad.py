@@ -30,7 +30,8 @@ from culmen.extensions.importers.importing import (
     remedy,
     write_task_folder,
 )
-from culmen.jail import packed, wire
+from culmen.extensions.timing import packed
+from culmen.jail import wire
 from culmen.jail.scorer import CandidateError, Invalid
 
 ROOT, FILE = "llm4ad", "evaluation.py"

@@ -29,7 +29,8 @@ from typing import NamedTuple
 
 from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
-from culmen.jail import packed, procfs, wire
+from culmen.extensions.timing import packed
+from culmen.jail import procfs, wire
 from culmen.jail.scorer import (
     CandidateError,
     CandidateGone,

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from culmen.core.json import JsonObject
-from culmen.jail import packed, wire
+from culmen.extensions.timing import packed
+from culmen.jail import wire
 from culmen.jail.runner import REQUEST_LIMIT, encode_exception, load_part
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)

@@ -11,7 +11,7 @@ from typing import Annotated, Protocol
 
 from culmen.core.evaluation import Rollout
 from culmen.core.json import JsonObject
-from culmen.strategies.memory.tree import Tree, TreeNode
+from culmen.extensions.baselines.tree import Tree, TreeNode
 from culmen.strategies.settings import About, check
 
 Scored = tuple[Rollout, float]

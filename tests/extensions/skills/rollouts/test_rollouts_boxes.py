@@ -22,19 +22,19 @@ import pytest
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import TRAJECTORY
 from culmen.core.task import Task
-from culmen.extensions.skills.rollouts.boxes import covered_folders, visible_mounts
-from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
-from culmen.extensions.skills.rollouts.harbor import read_task
-from culmen.extensions.skills.rollouts.images import image_of_task
-from culmen.jail.container_engine import (
+from culmen.extensions.containers.engine import (
     Box,
     copy_from_image,
     find_image,
     remove_orphaned_containers,
 )
+from culmen.extensions.skills.rollouts.boxes import covered_folders, visible_mounts
+from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
+from culmen.extensions.skills.rollouts.harbor import read_task
+from culmen.extensions.skills.rollouts.images import image_of_task
 from culmen.models.call import Tokens
 from tests.extensions.agents.sandbox.grounds import need_confinement
-from tests.extensions.cluster.container import image
+from tests.extensions.containers import image
 from tests.extensions.skills.rollouts.folders import ANSWER, HEAD, rolled_out, run, write
 from tests.extensions.skills.rollouts.mcp_worlds import CLIENT, FETCH, SERVER, served, table
 from tests.extensions.skills.rollouts.test_rollouts_tools import CODE

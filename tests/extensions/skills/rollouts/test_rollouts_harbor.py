@@ -13,11 +13,11 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, TaskError
 from culmen.extensions.compat import harbor
+from culmen.extensions.compat.harbor_task import LONGEST_SECONDS
 from culmen.extensions.skills.rollouts.form import ROLLOUT, read_skill_folder
 from culmen.extensions.skills.rollouts.harbor import NO_NETWORK, read_task, read_tasks
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
 from culmen.tasks import load, surface_fault, write_new
-from culmen.tasks.harbor import LONGEST_SECONDS
 from tests.extensions.skills.rollouts.folders import HEAD, harbor_task, skill_task, write
 
 PLAIN = '[metadata.culmen]\nenvironment = "plain"\n'

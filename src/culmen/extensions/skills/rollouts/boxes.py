@@ -25,12 +25,12 @@ from culmen.extensions.agents.sandbox.confinement import (
     port_of,
 )
 from culmen.extensions.agents.sandbox.process import ProgramHost, SandboxProcess
+from culmen.extensions.containers.engine import Box, Image, copy_from_image, stand_ins
 from culmen.extensions.skills.rollouts.harbor import HarborTask
 from culmen.extensions.skills.rollouts.images import TaskImage, prepare_image
 from culmen.extensions.skills.rollouts.tools import NO_SERVER, ServerCommand
 from culmen.extensions.skills.rollouts.trial import TrialRunner
 from culmen.jail import bubblewrap
-from culmen.jail.container_engine import Box, Image, copy_from_image, stand_ins
 
 METHOD = ConfinementMethod("uid" if os.geteuid() == 0 else "user", True, "container")
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64")  # of an image, never of this machine

@@ -32,6 +32,7 @@ from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.extensions.agents.adapters import catalog, native, programs
 from culmen.extensions.agents.sandbox import confinement
 from culmen.extensions.agents.sandbox.settings import SandboxSettings
+from culmen.extensions.compat.harbor_task import score_of
 from culmen.extensions.skills.rollouts import harbor, needs, trajectory
 from culmen.extensions.skills.rollouts.boxes import BoxTrialRunner
 from culmen.extensions.skills.rollouts.broken import FirstRollouts
@@ -52,7 +53,6 @@ from culmen.extensions.skills.rollouts.trial import Access, RolloutTrial, TrialR
 from culmen.jail import probes
 from culmen.jail.wire import storable_text
 from culmen.tasks import reading, schema, task_toml
-from culmen.tasks.harbor import score_of
 
 if TYPE_CHECKING:
     from culmen.extensions.agents.gateway.metering import Metering

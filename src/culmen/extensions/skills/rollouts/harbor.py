@@ -1,6 +1,6 @@
 """Folders of Harbor tasks as cases: task.toml, instruction.md, environment/, tests/test.sh.
 
-The meaning of task.toml is in `tasks.harbor`. A task whose environment is declared plain uses the
+`compat.harbor_task` reads task.toml. A task whose environment is declared plain uses the
 programs of this machine; of its Dockerfile WORKDIR, COPY, ADD and ENV are followed. All other tasks
 run in containers of their images (`images`). What a task asks for and cannot have here is named in
 its `gaps`; such a task is left out.
@@ -21,9 +21,9 @@ from culmen.core.errors import TaskError
 from culmen.core.foreign import boundary
 from culmen.core.inside import files_inside, text_inside
 from culmen.core.json import JsonObject
+from culmen.extensions.compat import harbor_task
+from culmen.extensions.compat.harbor_task import HarborSettings
 from culmen.extensions.skills.rollouts.images import TaskImage, image_of_task, read_instructions
-from culmen.tasks import harbor
-from culmen.tasks.harbor import HarborSettings
 
 SPLITS = ("train", "val", "test")
 PLAIN = "plain"
@@ -58,11 +58,11 @@ class HarborTask(msgspec.Struct, frozen=True):
     copies: tuple[tuple[str, str], ...] = ()
     variables: dict[str, str] = {}
     verifier_variables: dict[str, str] = {}
-    agent_seconds: float = harbor.LONGEST_SECONDS
-    verifier_seconds: float = harbor.VERIFIER_SECONDS
+    agent_seconds: float = harbor_task.LONGEST_SECONDS
+    verifier_seconds: float = harbor_task.VERIFIER_SECONDS
     cpus: float | None = None
     memory_mb: int | None = None
-    storage_mb: int = harbor.STORAGE_MB
+    storage_mb: int = harbor_task.STORAGE_MB
     network: bool = False
     verifier_network: bool = False
     names_reward_json: bool = False
@@ -151,7 +151,7 @@ def _task_of_table(
     world: JsonObject = table.get("environment", {})
     own: JsonObject = table.get("metadata", {}).get("culmen", {})
     plain = PLAIN in (environment, own.get("environment", ""))
-    settings = harbor.read_settings(folder, table)
+    settings = harbor_task.read_settings(folder, table)
     place, inside = settings.workdir, folder / "environment"
     files_inside(folder / "tests")
     if plain:  # an engine puts links into an image as links; here what they lead to is copied
@@ -178,11 +178,11 @@ def _task_of_table(
         verifier_seconds=settings.verifier_seconds,
         cpus=settings.cpus,
         memory_mb=settings.memory_mb,
-        storage_mb=settings.storage_mb or harbor.STORAGE_MB,
-        network=not plain and settings.agent_network == harbor.PUBLIC,
-        verifier_network=settings.verifier_network == harbor.PUBLIC
+        storage_mb=settings.storage_mb or harbor_task.STORAGE_MB,
+        network=not plain and settings.agent_network == harbor_task.PUBLIC,
+        verifier_network=settings.verifier_network == harbor_task.PUBLIC
         and (settings.says_network or not plain),
-        names_reward_json=harbor.names_reward_json(folder / "tests"),
+        names_reward_json=harbor_task.names_reward_json(folder / "tests"),
         image=image,
         gaps=tuple(gaps),
         ignored=(
@@ -195,18 +195,18 @@ def _task_of_table(
 
 
 def _network_gaps(settings: HarborSettings, plain: bool) -> Iterator[str]:
-    if not plain and harbor.LISTED in (settings.agent_network, settings.verifier_network):
+    if not plain and harbor_task.LISTED in (settings.agent_network, settings.verifier_network):
         yield "a network of listed hosts only"
 
 
 def _own_limits(settings: HarborSettings, plain: bool) -> Iterator[str]:
     """Limits of culmen that Harbor does not have."""
-    if plain and harbor.CLOSED not in (settings.agent_network, settings.verifier_network):
+    if plain and harbor_task.CLOSED not in (settings.agent_network, settings.verifier_network):
         yield NO_NETWORK
     if settings.agent_seconds is None:
-        yield f"an agent without timeout_sec is ended after {harbor.LONGEST_SECONDS:g} s"
+        yield f"an agent without timeout_sec is ended after {harbor_task.LONGEST_SECONDS:g} s"
     if settings.storage_mb is None:
-        yield f"without storage_mb {harbor.STORAGE_MB} MB of files are kept"
+        yield f"without storage_mb {harbor_task.STORAGE_MB} MB of files are kept"
 
 
 def _checked_split(split: str) -> str:

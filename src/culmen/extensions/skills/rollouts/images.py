@@ -17,7 +17,7 @@ import msgspec
 from culmen.core.inside import text_inside
 from culmen.core.json import JsonObject
 from culmen.extensions.agents.sandbox.confinement import HOME
-from culmen.jail.container_engine import Image, build_image, find_image
+from culmen.extensions.containers.engine import Image, build_image, find_image
 from culmen.jail.fork_server import JailFailed
 
 _BUILT = "localhost/culmen-harbor"

@@ -42,13 +42,13 @@ from culmen.extensions.agents.sandbox.confinement import (
 from culmen.extensions.agents.sandbox.layout import Layout
 from culmen.extensions.agents.sandbox.process import ProgramHost, SandboxProcess, watch_limits
 from culmen.extensions.agents.sandbox.settings import SandboxSettings
+from culmen.extensions.compat.harbor_task import parse_rewards
 from culmen.extensions.skills.rollouts import skill as skills
 from culmen.extensions.skills.rollouts import tools
 from culmen.extensions.skills.rollouts import trajectory as atif
 from culmen.extensions.skills.rollouts.harbor import HarborTask
 from culmen.extensions.skills.rollouts.skill import Skill
 from culmen.extensions.skills.rollouts.tools import ServerCommand
-from culmen.tasks.harbor import parse_rewards
 from culmen.tasks.toolset import read_tools
 
 SEED_VARIABLE, SKILL_VARIABLE = "CULMEN_SEED", "CULMEN_SKILL"
@@ -491,7 +491,7 @@ def copy_left_files(source: Path, target: Path, limit: int) -> bool:
 
 
 def read_rewards(folder: Path, expects_named: bool) -> tuple[str, dict[str, float]]:
-    """Fault and rewards of a folder /logs/verifier (`tasks.harbor.parse_rewards`)."""
+    """Fault and rewards of a folder /logs/verifier (`compat.harbor_task.parse_rewards`)."""
     found: dict[str, bytes] = {}
     try:
         for name in (_NAMED_REWARDS, _ONE_REWARD):

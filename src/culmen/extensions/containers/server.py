@@ -15,9 +15,9 @@ from dataclasses import asdict
 from importlib.util import find_spec
 
 from culmen.core.json import JsonObject
+from culmen.extensions.containers.relay import Relay, Stream
 from culmen.jail import bubblewrap, zygote
 from culmen.jail.confine import WORK, JailPolicy
-from culmen.jail.relay import Relay, Stream
 
 CODE_FOLDER = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
 JOBS = f"{WORK}/jobs"

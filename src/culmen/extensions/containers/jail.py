@@ -27,17 +27,19 @@ from typing import IO, ClassVar, Unpack
 
 from culmen.core.json import JsonObject
 from culmen.core.task import IMAGE_PREFIX, Limits
-from culmen.jail import container_engine
+from culmen.extensions.containers import engine
+from culmen.extensions.containers.engine import ENVIRONS as ENVIRONS
+from culmen.extensions.containers.engine import remove_orphaned_containers
+from culmen.extensions.containers.relay import Relay, RelayBroken
+from culmen.extensions.containers.server import CODE_FOLDER, JOBS
 from culmen.jail.bubblewrap import PACKAGE
 from culmen.jail.confine import WORK, ChildLimits, ForkRequest
-from culmen.jail.container_server import CODE_FOLDER, JOBS
 from culmen.jail.fork_server import ENVIRONMENT, START_SECONDS, ChildExit, Jail, JailFailed
-from culmen.jail.relay import Relay, RelayBroken
 
 _FILES = 1024  # maximum of descriptors of one process
 # capabilities of the fork-server; children have none
 _RIGHTS = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_PTRACE")
-_JAIL = "culmen.jail"
+_SOURCES = ("culmen.jail", "culmen.extensions.containers")
 _LIGHT_MODULES = ("core/json.py",)  # modules that those of the folders import
 _CODE = f"""
 import io, os, sys, zipfile
@@ -49,7 +51,7 @@ while len(data) < int(sys.argv[1]):
     data += piece
 zipfile.ZipFile(io.BytesIO(data)).extractall({CODE_FOLDER!r})
 sys.path.insert(0, {CODE_FOLDER!r})
-from culmen.jail.container_server import main
+from culmen.extensions.containers.server import main
 main()
 """
 
@@ -77,7 +79,7 @@ def container_command(
     if os.path.basename(program) == "podman":
         line.append("--read-only-tmpfs=false")
     limits = {"processes": processes, "memory_mb": memory_mb, "cpus": cpus}
-    return [*line, *container_engine.run_options(program, files=files, **limits)]
+    return [*line, *engine.run_options(program, files=files, **limits)]
 
 
 class ContainerJail(Jail):
@@ -100,12 +102,12 @@ class ContainerJail(Jail):
         sources: tuple[str, ...] = (),
     ) -> None:
         super().__init__("container", packages, visible, shut, folders=False)
-        self._sources = (_JAIL, *sources)
+        self._sources = (*_SOURCES, *sources)
         self.image, self._limits, self._workers, self._optional = image, limits, workers, optional
         self.home = f"the image {image}"
         self.inner = ""
-        self.name = container_engine.new_name()
-        self._claim: container_engine.Claim | None = None
+        self.name = engine.new_name()
+        self._claim: engine.Claim | None = None
         self._relay: Relay | None = None
         self._hello: asyncio.Future[bytes] | None = None
         self._lines: dict[int, int] = {}
@@ -149,9 +151,9 @@ class ContainerJail(Jail):
         self.inner = str(json.loads(hello).get("inner", ""))
 
     def _claim_container(self) -> str:
-        container_engine.remove_orphaned_containers()
-        program = container_engine.find_image(self.image).program
-        self._claim = container_engine.Claim(program, self.name)
+        remove_orphaned_containers()
+        program = engine.find_image(self.image).program
+        self._claim = engine.Claim(program, self.name)
         return program
 
     def _jail_command(self, program: str) -> list[str]:
@@ -169,9 +171,9 @@ class ContainerJail(Jail):
         )
         line += ["--user", "0:0", "--workdir", "/", "--entrypoint", "python3"]
         seeing = ["DAC_READ_SEARCH"] if self.visible else []
-        line += container_engine.right_options((*_RIGHTS, *seeing))
+        line += engine.right_options((*_RIGHTS, *seeing))
         for path in self.visible:
-            line += container_engine.mount_options(path, path)
+            line += engine.mount_options(path, path)
         return line
 
     def _server_setup(self) -> JsonObject:
@@ -265,18 +267,18 @@ class EvaluatorContainer:
 
     def __init__(self, words: list[str]) -> None:
         self._image, self._words = words[0].removeprefix(IMAGE_PREFIX), words[1:]
-        self._claim: container_engine.Claim | None = None
+        self._claim: engine.Claim | None = None
 
     def new_container_command(self) -> list[str]:
         """The command that starts a new container, after removing the last one; raise OSError."""
         if self._claim is not None:
             self._claim.release()
-        container_engine.remove_orphaned_containers()
+        remove_orphaned_containers()
         try:
-            program = container_engine.find_image(self._image).program
+            program = engine.find_image(self._image).program
         except JailFailed as error:
             raise OSError(str(error)) from None
-        self._claim = container_engine.Claim(program)
+        self._claim = engine.Claim(program)
         line = container_command(program, self._claim.name, "/tmp", "1777", **self._limits)
         return [*line, "--user", "65534:65534", self._image, *self._words]
 

@@ -17,8 +17,8 @@ import pytest
 from culmen.core.evaluation import Case, Status
 from culmen.core.task import Limits
 from culmen.extensions.audit.jail_suite import ATTACKS, HONEST, JUDGE, Decoys
+from culmen.extensions.containers.jail import ContainerJail
 from culmen.jail import probes
-from culmen.jail.container import ContainerJail
 from tests.evaluate.conftest import Ground, wait_until
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
@@ -215,7 +215,7 @@ def test_a_container_that_hangs_is_ended_with_the_evaluation(
 OWNER = """
 import asyncio, sys
 from culmen.core.task import Limits
-from culmen.jail.container import ContainerJail
+from culmen.extensions.containers.jail import ContainerJail
 async def main():
     jail = ContainerJail(sys.argv[1], Limits(), 1)
     await jail.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.tasks.harbor import (
+from culmen.extensions.compat.harbor_task import (
     CLOSED,
     LONGEST_SECONDS,
     PUBLIC,

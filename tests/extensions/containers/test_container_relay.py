@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from culmen.jail.relay import Relay, RelayBroken
+from culmen.extensions.containers.relay import Relay, RelayBroken
 
 
 async def _echoed(texts: list[bytes]) -> list[bytes]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from culmen.jail.container_engine import find_image
+from culmen.extensions.containers.engine import find_image
 from culmen.jail.fork_server import JailFailed
 
 DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"

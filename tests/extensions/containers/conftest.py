@@ -8,7 +8,7 @@ import pytest
 
 from tests.evaluate.conftest import ground as ground
 from tests.evaluate.conftest import shared as shared
-from tests.extensions.cluster.container import image
+from tests.extensions.containers import image
 
 
 @pytest.fixture(scope="package")

@@ -16,7 +16,7 @@ from culmen.core.evaluation import Observation, Status
 from culmen.evaluate.local import LocalBackend
 from culmen.tasks import load
 from tests.evaluate.conftest import wait_until
-from tests.extensions.cluster.container.test_container_jail import orphans
+from tests.extensions.containers.test_container_jail import orphans
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 TOML = """

@@ -19,7 +19,7 @@ from culmen.core.evaluation import Observation
 from culmen.store import views
 from culmen.store.journal import SqlJournal
 from tests.evaluate.conftest import wait_until
-from tests.extensions.cluster.container.test_container_jail import TASK, culmen, orphans
+from tests.extensions.containers.test_container_jail import TASK, culmen, orphans
 
 pytestmark = [pytest.mark.container, pytest.mark.timeout(300)]
 WORDS = ("--isolation", "container", "--workers", "1", "--quiet")
