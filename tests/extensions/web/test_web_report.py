@@ -19,12 +19,11 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from culmen.core.errors import JournalDamaged, UserError
-from culmen.extensions.web import card, report
+from culmen.extensions.web import report
 from culmen.extensions.web import report as gathering
 from culmen.extensions.web import report as paper
 from culmen.extensions.web.pages.report import report_page
@@ -246,35 +245,6 @@ def test_the_verb(runs: Path, tmp_path: Path):
     )
 
 
-@pytest.mark.slow
-def test_a_card_is_one_picture_with_the_claim(runs: Path, tmp_path: Path):
-    for run in ("polca-1", "empty", "advisor"):
-        done = culmen("report", str(runs / run), "--card", f"{run}.svg", "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        drawn = ElementTree.fromstring((tmp_path / f"{run}.svg").read_text())
-        assert (drawn.get("width"), drawn.get("height")) == ("1200", "630")
-        words = " ".join("".join(drawn.itertext()).split())
-        assert run in words and "NaN" not in words and "undefined" not in words
-        assert json.loads(done.stdout)["card"]["bytes"] == (tmp_path / f"{run}.svg").stat().st_size
-    wrong = culmen("report", str(runs / "polca-1"), "--card", "card.gif", cwd=tmp_path)
-    assert (
-        wrong.returncode == 2
-        and "--card card.svg" in wrong.stderr
-        and not (tmp_path / "card.gif").exists()
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-def test_a_card_as_png_has_the_size_that_sites_show(runs: Path, tmp_path: Path):
-    assert (
-        culmen("report", str(runs / "polca-1"), "--card", "card.png", cwd=tmp_path).returncode == 0
-    )
-    picture = (tmp_path / "card.png").read_bytes()
-    assert picture[:8] == b"\x89PNG\r\n\x1a\n"
-    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
-
-
 def test_without_a_browser_there_is_no_pdf_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -471,19 +441,6 @@ def test_a_large_report_is_compressed(runs: Path, monkeypatch: pytest.MonkeyPatc
     packed = gather_report(Digest(runs / "polca-1"))
     assert (plain.packed, packed.packed) == (False, True)
     assert len(report.report_page(packed)) < len(report.report_page(plain))
-
-
-def test_lines_of_a_card_that_lie_close_together_share_a_label() -> None:
-    lines = {"target": 2.6358, "known": 2.63598, "initial": 0.96}
-    drawn = "".join(card.draw_levels(lines, lambda value: 400.0 - 100.0 * value, (0.0, 3.0)))
-    assert "target, best known 2.636" in drawn and "initial 0.96" in drawn
-    assert re.search(r'text-anchor="end"[^>]*>initial 0.96<', drawn) and not re.search(
-        r'"end"[^>]*>target', drawn
-    )
-    apart = "".join(
-        card.draw_levels({**lines, "target": 2.0}, lambda value: 400.0 - 100.0 * value, (0.0, 2.5))
-    )
-    assert "target 2" in apart and "best known" not in apart  # beyond the heights shown
 
 
 @pytest.mark.parametrize("task", ["peak", "alone.py"])

@@ -106,13 +106,6 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Write a PDF, too, with this machine's Chromium."),
     ] = None,
-    card: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a picture of 1200 x 630, too, for a README or a slide: .svg or .png.",
-        ),
-    ] = None,
     full: Annotated[
         str,
         typer.Option(
@@ -133,7 +126,7 @@ def report(
 
     path = find_run(run).resolve()
     file = out or Path(f"{path.name}-report.html")
-    _check_report_files(file, pdf, card)
+    _check_report_files(file, pdf)
     if not full.isdecimal() and full != "all":
         raise UserError(
             f"'{full}' is not a number of candidates",
@@ -143,7 +136,6 @@ def report(
     many = None if full == "all" else int(full)
     digest = Digest(path, names_by_path(), settings=stored_settings)
     gathered = paper.gather_report(digest, many)
-    overview = gathered.documents["pages"]["overview"]
     data: JsonObject = {
         "run": path.name,
         "path": str(file),
@@ -153,12 +145,11 @@ def report(
         "full": gathered.full,
         "left_out": gathered.left_out,
         "pdf": pdf and {"path": str(pdf), "bytes": paper.print_pdf(gathered, pdf)},
-        "card": card and {"path": str(card), "bytes": paper.write_card(overview, card)},
     }
     return Answer(data, lambda screen: _show_report(screen, data))
 
 
-def _check_report_files(file: Path, pdf: Path | None, card: Path | None) -> None:
+def _check_report_files(file: Path, pdf: Path | None) -> None:
     """Raise `UserError`, before any work, for a file that cannot be made."""
     from culmen.extensions.web import report as paper
 
@@ -166,8 +157,6 @@ def _check_report_files(file: Path, pdf: Path | None, card: Path | None) -> None
         raise UserError(f"{file} is a folder", where="--out", fix=f"--out {file / 'report.html'}")
     if pdf is not None:
         paper.find_browser()
-    if card is not None:
-        paper.check_card(card)
 
 
 def _show_report(screen: Screen, data: JsonObject) -> None:
@@ -175,8 +164,6 @@ def _show_report(screen: Screen, data: JsonObject) -> None:
     screen.print_line(f"{data['path']}: {size}")
     if data["pdf"]:
         screen.print_line(f"{data['pdf']['path']}: {data['pdf']['bytes'] / 1e6:.1f} MB")
-    if data["card"]:
-        screen.print_line(f"{data['card']['path']}: {data['card']['bytes'] / 1e3:.0f} kB")
     for each in data["left_out"]:
         screen.print_line(f"Not in it: {each}")
 

@@ -19,8 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from urllib.parse import quote
@@ -30,7 +28,6 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.core.pictures import is_picture
-from culmen.extensions.web.card import HEIGHT, WIDTH, draw_card
 from culmen.extensions.web.pages import page_makers
 from culmen.extensions.web.pages.candidates import candidate_table_rows
 from culmen.extensions.web.runs import Digest
@@ -215,7 +212,7 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         print_to = ["--no-pdf-header-footer", f"--print-to-pdf={pdf}"]
         # milliseconds of a virtual clock, ahead while the page is idle
         print_to.append("--virtual-time-budget=20000")
-        _run_browser(program, address, print_to, folder, "--pdf")
+        _run_browser(program, address, print_to, folder)
         if not pdf.is_file() or not pdf.read_bytes().startswith(b"%PDF"):
             raise UserError(
                 f"{program} made no PDF", where="--pdf", fix="print the report from your browser"
@@ -230,7 +227,7 @@ def print_pdf(gathered: Gathered, path: Path) -> int:
         return path.stat().st_size
 
 
-def _run_browser(program: str, address: str, output: list[str], folder: str, where: str) -> None:
+def _run_browser(program: str, address: str, output: list[str], folder: str) -> None:
     """Let a browser without a window open an address; `output` are its options for the result."""
     command = [program, "--headless", "--disable-gpu", "--no-first-run"]
     command += ["--disable-background-networking", "--disable-dev-shm-usage"]
@@ -242,60 +239,9 @@ def _run_browser(program: str, address: str, output: list[str], folder: str, whe
     except subprocess.TimeoutExpired:
         raise UserError(
             f"{program} did not finish within {_SECONDS} s",
-            where=where,
+            where="--pdf",
             fix="open the report and print it from your browser",
         ) from None
-
-
-# A card: a picture of the run, as SVG or, by a browser or cairosvg, as PNG.
-
-CARDS = (".svg", ".png")
-
-
-def check_card(path: Path) -> None:
-    """Raise `UserError` if no card can be made at `path`."""
-    if path.suffix.lower() not in CARDS:
-        raise UserError(f"{path} is neither SVG nor PNG", where="--card", fix="--card card.svg")
-    if path.suffix.lower() == ".png" and not installed_browser() and not find_spec("cairosvg"):
-        raise UserError(
-            "a PNG needs Chromium or cairosvg, and neither is installed",
-            where="--card",
-            fix="pip install cairosvg, or --card card.svg",
-        )
-
-
-def write_card(overview: JsonObject, path: Path) -> int:
-    """Write the picture of a run, given the document of its overview; return its size in bytes.
-
-    Raises `UserError` if `path` cannot be written, or a PNG not be made.
-    """
-    check_card(path)
-    drawn = draw_card(overview).encode("utf-8", "replace")
-    picture = drawn if path.suffix.lower() == ".svg" else _rasterise(drawn)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(picture)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror}", where="--card", fix="name another file"
-        ) from None
-    return len(picture)
-
-
-def _rasterise(drawn: bytes) -> bytes:
-    """An SVG as PNG."""
-    program = installed_browser()
-    if program is None:
-        return bytes(import_module("cairosvg").svg2png(bytestring=drawn))
-    with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
-        source, picture = Path(folder) / "card.svg", Path(folder) / "card.png"
-        source.write_bytes(drawn)
-        size = f"--window-size={WIDTH},{HEIGHT}"
-        output = [size, "--hide-scrollbars", f"--screenshot={picture}"]
-        _run_browser(program, source.as_uri(), output, folder, "--card")
-        if not picture.is_file():
-            raise UserError(f"{program} made no picture", where="--card", fix="--card card.svg")
-        return picture.read_bytes()
 
 
 # Contents of a report on one run: the documents of the same pages, within bounds, and a list of
