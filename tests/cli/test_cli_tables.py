@@ -32,7 +32,7 @@ PANELS = {
 }
 GROUPS = {
     "runs": "watch stop tell fork export track replay recover archive vacuum db pool advisor",
-    "skill": "mine nightly tools",
+    "skill": "mine tools",
     "paper": "reproduce",
     "compare": "analyze power score",
     "import": "algotune llm4ad",

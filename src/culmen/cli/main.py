@@ -355,7 +355,7 @@ VERBS = {
         ],
         "runs",
     ),
-    **dict.fromkeys(["mine", "nightly", "tools"], "skill"),
+    **dict.fromkeys(["mine", "tools"], "skill"),
     **dict.fromkeys(["analyze", "score", "power"], "compare"),
     "bench": "compare --suite",
     "reproduce": "paper",

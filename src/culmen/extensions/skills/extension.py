@@ -8,7 +8,6 @@ EXTENSION = Extension(
     evaluator_forms={"rollout": "culmen.extensions.skills.rollouts.form:ROLLOUT"},
     verbs={
         "skill mine": "culmen.extensions.skills.mining.cli:VERBS",
-        "skill nightly": "culmen.extensions.skills.mining.cli:VERBS",
         "skill tools": "culmen.extensions.skills.rollouts.cli:VERBS",
     },
 )

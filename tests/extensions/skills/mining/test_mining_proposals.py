@@ -5,6 +5,7 @@ Nothing recorded is run, nothing secret is written.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import shutil
 from collections.abc import Sequence
@@ -294,3 +295,14 @@ def test_proposals_rules_stay_json_when_cut(tmp_path: Path) -> None:
     rules = list(out.glob("proposed/*/*/tests/rule.json"))
     assert rules and all("avoid" in json.loads(rule.read_text()) for rule in rules)
     assert not any("T00/B00" in path.read_text() for path in out.rglob("*") if path.is_file())
+
+
+def test_mining_waits_for_nobody(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    house.mkdir()
+    with (house / ".mine.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = Place(tmp_path).culmen("skill", "mine", str(tmp_path), "--out", str(house), "--json")
+        assert (done.code, done.document["error"]["kind"]) == (3, "run_locked")
+    lost = Place(tmp_path).culmen("skill", "mine", str(tmp_path / "nowhere"), "--json")
+    assert lost.code == 2 and "no such file" in lost.document["error"]["what"]

@@ -1,4 +1,4 @@
-"""The verbs `mine` and `nightly`: past sessions of coding agents as cases of a skill."""
+"""The verb `mine`: past sessions of coding agents as cases of a skill."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from culmen.cli.options import LIMITS
 from culmen.cli.screen import Answer, Screen
-from culmen.cli.verbs import ModelsFile, VerbTable
+from culmen.cli.verbs import VerbTable
 from culmen.core.errors import UserError
 from culmen.report.figures import count_text, join_nonempty
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from culmen.extensions.skills.mining.nightly import NightReport
     from culmen.extensions.skills.mining.proposals import MiningReport
 
 Logs = Annotated[
@@ -29,9 +27,6 @@ Logs = Annotated[
         show_default="where these programs keep them",
     ),
 ]
-Least = Annotated[
-    int, typer.Option(metavar="N", min=2, help="Sessions that make a fault a recurring one.")
-]
 
 
 def mine(
@@ -40,7 +35,9 @@ def mine(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder of proposed and confirmed cases.")
     ] = Path("mined"),
-    least: Least = 3,
+    least: Annotated[
+        int, typer.Option(metavar="N", min=2, help="Sessions that make a fault a recurring one.")
+    ] = 3,
     accept: Annotated[
         list[str] | None,
         typer.Option(metavar="FAULT", help="Confirm a proposed fault: its tasks are cases then."),
@@ -74,69 +71,7 @@ def mine(
     places = log_places(sessions)
     with hold_folder(out):
         report = mine_sessions(places, out, least, quote or ())
-    return Answer(msgspec.to_builtins(report), lambda screen: show_report(screen, report, out))
-
-
-def nightly(
-    screen: Screen,
-    folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A folder whose task.toml has [skill].")
-    ],
-    sessions: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PATH",
-            help="Logs or a folder of them. Repeatable.",
-            show_default="where the coding agents keep them",
-        ),
-    ] = None,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[ROLE=]MODEL", help="As of culmen run.", show_default="task.toml's"),
-    ] = None,
-    models: ModelsFile = None,
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="NAME=N,...", help=LIMITS, show_default="task.toml's"),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed.", show_default="0")] = None,
-    least: Least = 3,
-) -> Answer:
-    """Mine new sessions, search on the confirmed cases, stage a better skill as a git branch.
-
-    For cron: it needs no terminal. Nothing is adopted; the work tree and its branch stay.
-    """
-    from culmen.extensions.skills.mining.nightly import spend_night
-    from culmen.run.request import RunRequest
-
-    places = log_places(sessions) if sessions else existing_places()
-    request = RunRequest(model=model, models=models, budget=budget, seed=seed)
-    report = spend_night(folder, places, request, least)
-    return Answer(msgspec.to_builtins(report), lambda screen: _show_night(screen, report, folder))
-
-
-def _show_night(screen: Screen, report: NightReport, folder: Path) -> None:
-    show_report(screen, report.mining, folder)
-    staged = report.staged
-    screen.print_pairs(
-        ("new", f"{count_text(report.mining.fresh, 'session')} since the last time"),
-        ("outcome", f"{report.outcome}: {report.why}"),
-        ("run", report.run),
-        ("branch", "" if staged is None else staged.branch),
-        ("patch", "" if staged is None else staged.patch),
-    )
-    if staged is not None and staged.branch:
-        screen.print_next_steps(
-            (f"git show {staged.branch}", "the evidence and the change"),
-            (f"git merge {staged.branch}", "adopt it"),
-        )
-
-
-def existing_places() -> list[Path]:
-    """The folders in which the coding agents of this machine keep their sessions."""
-    from culmen.extensions.skills.mining.logs import PLACES
-
-    return [place for each in PLACES.values() if (place := Path(each).expanduser()).exists()]
+    return Answer(msgspec.to_builtins(report), lambda screen: _show_report(screen, report, out))
 
 
 def log_places(given: Sequence[Path] | None) -> list[Path]:
@@ -152,7 +87,7 @@ def log_places(given: Sequence[Path] | None) -> list[Path]:
                     fix="name a log, or the folder of the logs",
                 )
         return [place.expanduser() for place in given]
-    found = existing_places()
+    found = [place for each in PLACES.values() if (place := Path(each).expanduser()).exists()]
     if not found:
         raise UserError(
             "no coding agent has left sessions here",
@@ -162,7 +97,7 @@ def log_places(given: Sequence[Path] | None) -> list[Path]:
     return found
 
 
-def show_report(screen: Screen, report: MiningReport, out: Path) -> None:
+def _show_report(screen: Screen, report: MiningReport, out: Path) -> None:
     """Print a mining's report."""
     total = sum(report.sessions.values())
     formats = join_nonempty(f"{count} {name}" for name, count in report.sessions.items())
@@ -202,7 +137,7 @@ VERBS = VerbTable(
     groups={
         "skill": (
             "Skills of coding agents: from past sessions to a better one.",
-            {"mine": mine, "nightly": nightly},
+            {"mine": mine},
         )
     },
 )

@@ -77,14 +77,13 @@ class MiningRecord(msgspec.Struct):
     """DIR/faults.json.
 
     `files` has size and time of each session's log by the session's name, `cut` the number of
-    distinct secrets by kind, `searched` a digest of the last search's task, `quoted` the texts that
+    distinct secrets by kind, `quoted` the texts that
     no rule can judge and that a person has confirmed.
     """
 
     faults: list[FaultRecord] = []
     files: dict[str, str] = {}
     cut: dict[str, int] = {}
-    searched: str = ""
     quoted: list[str] = []
 
 
@@ -126,12 +125,12 @@ def write_record(folder: Path, record: MiningRecord) -> None:
 def hold_folder(folder: Path) -> Iterator[None]:
     """Hold the folder; the system lets go of it if the process dies. Raises RunLocked."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".nightly.lock").open("w") as file:
+    with (folder / ".mine.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunLocked(
-                "another culmen skill mine or nightly is at work here",
+                "another culmen skill mine is at work here",
                 where=str(folder),
                 fix="wait for its end",
             ) from None
@@ -165,7 +164,7 @@ def mine_sessions(
     counted = {s.source: sum(x.source == s.source for x in sessions) for s in sessions}
     fresh = sum(before.files.get(name) != stamp for name, stamp in logs.files.items())
     files = {**before.files, **logs.files}
-    write_record(folder, MiningRecord(faults, files, redactor.counts, before.searched, confirmed))
+    write_record(folder, MiningRecord(faults, files, redactor.counts, confirmed))
     unread = {redactor.cut(name): why for name, why in logs.unread.items()}
     return MiningReport(counted, fresh, unread, logs.damaged, redactor.counts, faults, new)
 
