@@ -24,6 +24,7 @@ from culmen.evaluate.check import (
     pooled_deviation,
     spread_cases,
 )
+from culmen.evaluate.findings import tried_cases
 from culmen.evaluate.local import LocalBackend
 from culmen.tasks import load
 
@@ -345,7 +346,7 @@ def test_a_program_that_fails_on_all_of_four_cases_is_not_tried_on_the_rest(tmp_
 def test_of_a_large_data_set_a_sample_is_tried_and_its_share_is_said(tmp_path: Path) -> None:
     task = with_cases(tmp_path, "")
     found = tried(task, most=9)
-    assert len({o.case for o in found.seeds[0].observations}) == 9 == findings.tried_cases(task, 9)
+    assert len({o.case for o in found.seeds[0].observations}) == 9 == tried_cases(task, 9)
     assert found.evaluations == findings.planned_evaluations(task, 2, 9) == 4 * 3 + 5
     assert (
         "note: 9 of 36 cases were tried (25 %) -> culmen check TASK --cases 36 tries all of them"

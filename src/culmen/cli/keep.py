@@ -94,7 +94,7 @@ def replay(
 
 def replay_run(run: Path, verify: bool) -> Answer:
     """Replay the run in a folder, and compare with its journal."""
-    from culmen.engine.driver import replay_journal
+    from culmen.engine.replay import replay_journal
     from culmen.run.assemble import rebuild_search
     from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal
@@ -133,7 +133,7 @@ def replay_run(run: Path, verify: bool) -> Answer:
 
 def _replay_from_checkpoint(run: Path, differences: list[str]) -> int:
     """Replay what follows the run's checkpoint, too; its event, 0 without one."""
-    from culmen.engine.driver import replay_journal
+    from culmen.engine.replay import replay_journal
     from culmen.run.assemble import checkpoint_file, rebuild_search, restore_checkpoint
     from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal

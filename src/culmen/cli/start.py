@@ -306,7 +306,8 @@ def _plain_progress(screen: Screen, first_line: str) -> Callable[[int, int, floa
 
 def _first_line(task: Task, times: int, most: int) -> str:
     """`trying 1 initial program in 9 evaluations; an evaluation is cut off after 30 s`."""
-    from culmen.evaluate.check import planned_evaluations, tried_cases
+    from culmen.evaluate.check import planned_evaluations
+    from culmen.evaluate.findings import tried_cases
 
     programs = count_text(len(task.seeds), "initial program")
     trial = (

@@ -322,7 +322,7 @@ def recompute_decision(
     None if it was no decision of the strategy. Raises `JournalMismatch` if the replay asks for
     other effects, or notes other gains, than the journal has.
     """
-    from culmen.engine.driver import replay_journal
+    from culmen.engine.replay import replay_journal
     from culmen.store.journal import SqlJournal
 
     finder = DecisionFinder(mark)
