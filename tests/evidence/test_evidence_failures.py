@@ -56,7 +56,6 @@ def test_an_initial_program_leads_by_no_luck_and_a_failure_of_its_kind_tells_lit
     assert initial < 0.03 < chosen / 2
 
 
-
 def test_a_kind_of_candidates_whose_members_fail_lowers_the_others_of_the_kind_and_not_the_steady_kind() -> (
     None
 ):
