@@ -109,10 +109,10 @@ def test_failures_beside_scores_add_the_variance_of_falling_to_the_floor(
 
 
 def test_agreement_is_the_chance_that_two_scores_of_the_run_are_equal() -> None:
-    assert Account(TASK).agreement == 1.0
+    assert Account(TASK).repeated.agreement == 1.0
     found = account_of(TASK, (A, [1.0, 7.0, 7.0]), (B, [1.0]), (C, [2.0]), (named("d"), [3.0]))
     assert (
-        found.agreement == found.pooled_noise().agreement == (2**2 + 1 + 1) / 4**2
+        found.repeated.agreement == found.pooled_noise().agreement == (2**2 + 1 + 1) / 4**2
     )  # first looks alone
 
 

@@ -50,7 +50,7 @@ def test_a_candidate_of_a_kind_that_never_failed_is_steady_and_one_of_a_failing_
 
 
 def test_an_initial_program_leads_by_no_luck_and_a_failure_of_its_kind_tells_little_about_it():
-    """Nobody chose it: a failing neighbour made its margin three times as wide."""
+    """A failing neighbour made its margin three times as wide; it was not chosen for its luck."""
     fails, succeeds = np.array([1.0] * 3 + [0.0] * 30), np.array([0.0] * 3 + [1.0] * 29 + [27.0])
     chosen, initial = (unseen_failures(fails, succeeds, 32, each) ** 0.5 for each in (True, False))
     assert initial < 0.03 < chosen / 2

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from culmen.core.result import Z
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.engine.ledger import (
@@ -28,14 +29,11 @@ from culmen.engine.ledger import (
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.ranking import Race
 
-POWER, LEVEL = 0.8, 0.05
-"""Probability that a gain is found, and that one is claimed where there is none."""
+FACTOR, KEPT = (Z + NormalDist().inv_cdf(power) for power in (0.8, 0.9))
+"""Standard errors of a difference that a gain must have to be found with this probability.
 
-FACTOR = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(POWER)
-"""Standard errors of a difference that a gain must have to be found with that probability."""
-
-KEPT = NormalDist().inv_cdf(1 - LEVEL / 2) + NormalDist().inv_cdf(0.9)
-"""The same with probability 0.9, for which a reserve is planned: most runs are made once."""
+The second is for reserves: most runs are made once.
+"""
 
 CHOOSING = 0.25
 """Share of the reserve that picks the winner if no other is needed."""
@@ -52,7 +50,7 @@ _UNKNOWN_NOISE = 2.0
 _NEVER_WITHHELD = 300  # evaluations of a final choice that are left: as a run of 750 may keep
 _GROWTH = 1.05  # factor by which the evaluations grow between two plans
 # share of the evaluations that hold KEPT² if they are to hold z.975²: an even chance to tell
-_EVEN = (NormalDist().inv_cdf(1 - LEVEL / 2) / KEPT) ** 2
+_EVEN = (Z / KEPT) ** 2
 
 
 class Reserve(NamedTuple):
@@ -151,8 +149,8 @@ class ReservePlanner:
             return unplanned._replace(noise=sd)
         each = evaluations_to_tell(gain, variance, KEPT) + _UNKNOWN_NOISE
         each = cases * math.ceil(each / cases)
-        checks = CHECKS if may_rest_on_tolerance(self._task) else 0
-        needed = checks + math.ceil(arms * each / (1 - CHOOSING))
+        needed = math.ceil(arms * each / (1 - CHOOSING))
+        needed += CHECKS * may_rest_on_tolerance(self._task)
         if most < _EVEN * needed:
             return unplanned._replace(noise=sd)
         return Reserve(max(least, min(most, needed)), least, expected, gain, sd)

@@ -413,17 +413,25 @@ class RepeatWatch:
         fine, coarse = self._equal_scores
         if fine and len(fine) + len(coarse) >= EXACT_CANDIDATES:
             return True
-        is_unlikely = (
-            self._equal_repeats >= EXACT_REPEATS and self.agreement**self.repeats < UNLIKELY
-        )
+        is_unlikely = self._equal_repeats >= EXACT_REPEATS and not self.may_agree_by_luck
         is_unlikely = is_unlikely and len(self._equal_candidates) >= EXACT_CANDIDATES
         return True if is_unlikely and not has_few_values else None
 
     @property
     def agreement(self) -> float:
-        """Chance that two unrelated scores of the run are equal (Simpson's index)."""
-        total = sum(map(int, self.values.values()))
-        return sum(int(many**2) for many in self.values.values()) / total**2 if total else 1.0
+        """Chance that two unrelated scores of the run are equal."""
+        return agreement_of(self.values)
+
+    @property
+    def may_agree_by_luck(self) -> bool:
+        """True unless unrelated scores would hardly be equal in as many repeats."""
+        return self.agreement**self.repeats > UNLIKELY
+
+
+def agreement_of(values: Mapping[float, int]) -> float:
+    """Chance that two of these values, by their numbers, are equal (Simpson's index)."""
+    total = sum(map(int, values.values()))
+    return sum(int(many**2) for many in values.values()) / total**2 if total else 1.0
 
 
 class ModelFeed:
@@ -519,11 +527,6 @@ class RepeatReadings(CandidateTable):
     def is_on_one_draw(self) -> bool:
         """True if all evaluations on a case have one random seed and others may score otherwise."""
         return self.task.is_evaluated_once and self.is_exact is not True
-
-    @property
-    def agreement(self) -> float:
-        """Chance that two unrelated scores of the run are equal (Simpson's index)."""
-        return self.repeated.agreement
 
 
 class NoiseReadings(RepeatReadings):

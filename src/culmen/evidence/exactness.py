@@ -49,7 +49,7 @@ def _compared_agree(account: Account) -> bool:
     if len(equal) >= EXACT_CANDIDATES and any(map(is_fine, equal)):
         return True
     agreeing = [many for _, many in found if many >= 2]
-    is_unlikely = account.agreement ** sum(map(int, agreeing)) < UNLIKELY
+    is_unlikely = account.repeated.agreement ** sum(map(int, agreeing)) < UNLIKELY
     return len(agreeing) >= EXACT_CANDIDATES and is_unlikely and not account.has_few_values
 
 

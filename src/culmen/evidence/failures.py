@@ -119,7 +119,6 @@ def unseen_failures(fails: Floats, succeeds: Floats, place: int, is_chosen: bool
     """
     tried = (fails + succeeds) > 0
     a, b, own = fails[tried], succeeds[tried], float(succeeds[place])
-    is_of_failing_kind = is_chosen and bool(fails.any())
     shares = np.array(_SHARES)[:, None]
     fits, squares = list[float](), list[float]()
     for first, second in (*_FAULTY, *_RARELY_FAULTY):
@@ -131,7 +130,7 @@ def unseen_failures(fails: Floats, succeeds: Floats, place: int, is_chosen: bool
         square = lost * (lost + 1.0) / (size * (size + 1.0))
         for share, fit in zip(_SHARES, logs.tolist(), strict=True):
             fits.append(fit)
-            known = 0.0 if is_of_failing_kind else 1.0 - share
+            known = 0.0 if is_chosen and fails.any() else 1.0 - share
             squares.append(square * share * alike / (share * alike + known))
     weights = np.exp(np.array(fits) - max(fits))
     return float(weights @ np.array(squares) / weights.sum())

@@ -24,7 +24,7 @@ import msgspec
 
 from culmen.core.result import Z
 from culmen.core.spread import sum_floats
-from culmen.evidence.account import UNLIKELY, Account, PooledNoise
+from culmen.evidence.account import UNLIKELY, Account, PooledNoise, agreement_of
 from culmen.evidence.spread import pool_with_run, spread_of
 
 _OWN = 5
@@ -404,12 +404,10 @@ def _case_noise(
 def _with_agreement_of(chance: Chance, *samples: Values) -> Chance:
     """`chance` with the agreement of the scores of these samples, if that is less.
 
-    It is the chance that two of them, across all cases, are equal (Simpson's index). Differences of
-    two samples agree less often, but it is their scores that were repeated.
+    Differences of two samples agree less often, but it is their scores that were repeated.
     """
     counts = Counter(value for sample in samples for case in sample.values() for value in case)
-    agreement = sum(int(many**2) for many in counts.values()) / counts.total() ** 2
-    agreement = min(chance.noise.agreement, agreement)
+    agreement = min(chance.noise.agreement, agreement_of(counts))
     return chance._replace(noise=chance.noise._replace(agreement=agreement))
 
 

@@ -16,7 +16,7 @@ from culmen.core.json import JsonObject
 from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, coverage_of
 from culmen.core.spread import sum_floats
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import UNLIKELY, Account, Fact, PooledNoise, facts_after_search
+from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
 from culmen.evidence.drift import pair_differences
 from culmen.evidence.failures import unseen_failures
 from culmen.evidence.intervals import (
@@ -286,7 +286,9 @@ class Verdict(FreshComparison):
         if coverage_of(failed_by_culprit(self.account), self.account.made) < COVERAGE:
             return True
         found = self.estimate_gain(name, initial)
-        may_differ = self.of <= 1 or _may_repeats_differ(self.account)
+        repeated, is_known = self.account.repeated, self.account.is_settled
+        may_differ = repeated.has_differed or (repeated.may_agree_by_luck and not is_known)
+        may_differ = may_differ or self.of <= 1
         return found.probability < BELIEVED or (may_differ and found.alone < SHOWN)
 
     def result(self) -> RunResult | None:
@@ -525,13 +527,6 @@ def _luck_of(ranking: Ranking, name: str, mean: float) -> float:
 
 _ESTIMATE_DIGITS = 9
 """Significant digits of an estimate; further ones are the arithmetic's, as in 0.99999999994."""
-
-
-def _may_repeats_differ(account: Account) -> bool:
-    """True unless repeats have shown that an evaluation on a case gives the same score again."""
-    repeated = account.repeated
-    is_open = repeated.agreement**repeated.repeats > UNLIKELY
-    return account.is_exact is not True and (repeated.has_differed or is_open)
 
 
 def equal_scores(account: Account, initial: str | None) -> JsonObject:
