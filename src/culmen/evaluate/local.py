@@ -30,6 +30,7 @@ from culmen.core.task import Task
 from culmen.evaluate.integrity.guard import EvaluatorSeal
 from culmen.jail import outcome, probes, spoken, wire
 from culmen.jail import probes as levels
+from culmen.jail.container import ContainerJail
 from culmen.jail.evaluation import BUILD, JailedEvaluation
 from culmen.jail.fork_server import SEARCH_PATH, Jail, JailFailed
 from culmen.jail.forms import find_form
@@ -142,8 +143,11 @@ class LocalBackend:
     async def _determine_scoring(self) -> Scoring:
         """The scores' level of trust."""
         assert self._jail is not None
-        inner = getattr(self._jail, "inner", "restricted")  # of a container
-        if self._runner is not None and inner != "restricted":
+        if (
+            isinstance(self._jail, ContainerJail)
+            and self._runner is not None
+            and self._jail.inner != "restricted"
+        ):
             return Scoring(
                 "self-reported",
                 "the container's kernel cannot keep evaluator and program apart (Landlock)",
@@ -165,8 +169,6 @@ class LocalBackend:
         if self._metric is not None:
             modules, sources = self._metric.jail_modules, self._metric.jail_sources
         if level == "container":
-            from culmen.jail.container import ContainerJail
-
             return ContainerJail(
                 evaluator.image,
                 self.task.limits,
@@ -322,7 +324,7 @@ class LocalBackend:
         await self._verifiers.retire_scorers()
         async with self._mending:
             old = self._jail
-            if old is not None and old.level != "container":
+            if old is not None and not isinstance(old, ContainerJail):
                 jail = self._new_jail(old.level)
                 jail.environment = {**jail.environment, "PYTHONHASHSEED": str(hash_seed)}
                 await jail.start()

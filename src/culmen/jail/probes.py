@@ -24,6 +24,7 @@ from culmen.core.evaluation import Case
 from culmen.core.json import JsonObject
 from culmen.core.task import Evaluator, Limits, Task
 from culmen.jail import bubblewrap, kernel, portable, wire
+from culmen.jail.container import ContainerJail
 from culmen.jail.container_engine import PROGRAMS
 from culmen.jail.evaluation import JailedEvaluation
 from culmen.jail.fork_server import Jail, JailFailed
@@ -182,8 +183,6 @@ async def probe_level(level: str, image: str = "") -> dict[str, str]:
 
     Raises JailFailed if the level is not available, by the same probes as at every start.
     """
-    from culmen.jail.container import ContainerJail
-
     jail = ContainerJail(image, _LIMITS, 1) if level == "container" else plain_jail(level)
     try:
         await jail.start()
