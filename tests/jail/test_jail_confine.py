@@ -121,7 +121,7 @@ def test_limits_are_those_of_the_request(hard: bool) -> None:
 
 def test_processes_of_a_shared_user_are_added_to_the_childs() -> None:
     def work() -> list[int]:
-        running = procfs.processes_of(os.getuid())
+        running = procfs.processes_of(os.getuid(), 0.0)
         confine.set_limits(PLAIN, request(processes=50))
         return [running, resource.getrlimit(resource.RLIMIT_NPROC)[0]]
 

@@ -12,6 +12,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from dataclasses import dataclass, field
 from typing import NotRequired, TypedDict
 
@@ -290,7 +291,7 @@ def set_limits(
     """
     data = policy.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
-    others = 0 if policy.switch else procfs.recent_processes_of(os.getuid())
+    others = 0 if policy.switch else procfs.processes_of(os.getuid(), time.monotonic() // 1)
     for name, value in (
         ("CORE", 0),
         ("CPU", cpu),

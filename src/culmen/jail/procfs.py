@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import subprocess
 import threading
-import time
 
 DESCRIPTORS = 256  # that a jailed process may open
 TREE = 1000  # processes of a tree that are looked at
 _PAGE_KB = os.sysconf("SC_PAGE_SIZE") // 1024
-_RECENT_SECONDS = 1.0
 # what a socket's queue may hold, by the usual limit and one message more, and a pipe of usual size
 SOCKET_KB = 312
 _KIND_KB = {"socket": SOCKET_KB, "pipe": 64}
@@ -42,8 +41,12 @@ def marked_pids(mark: str) -> list[int]:
     return pids
 
 
-def processes_of(uid: int) -> int:
-    """Threads of this user on the machine; processes on systems without /proc."""
+@functools.lru_cache(maxsize=1)
+def processes_of(uid: int, _second: float) -> int:
+    """Threads of this user on the machine; processes on systems without /proc.
+
+    Counted once a second: a child forked then has its parent's count.
+    """
     if not _has_procfs():
         return sum(row[1] == uid for row in _ps_rows())
     total = 0
@@ -54,17 +57,6 @@ def processes_of(uid: int) -> int:
         except OSError:
             continue
     return total
-
-
-_counts: dict[int, tuple[float, int]] = {}
-
-
-def recent_processes_of(uid: int) -> int:
-    """As `processes_of`, counted by this process or, before its fork, its parent a moment ago."""
-    counted = _counts.get(uid)
-    if counted is None or time.monotonic() > counted[0] + _RECENT_SECONDS:
-        counted = _counts[uid] = time.monotonic(), processes_of(uid)
-    return counted[1]
 
 
 def group_kb(group: int) -> int:

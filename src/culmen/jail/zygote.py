@@ -185,7 +185,7 @@ class Zygote:
                 socket.socketpair() if self.policy.level == "restricted" else (None, None)
             )
             if not self.policy.switch:
-                procfs.recent_processes_of(os.getuid())  # the child has this count, and makes none
+                procfs.processes_of(os.getuid(), time.monotonic() // 1)  # children have this count
             pid = os.fork()
         except OSError as error:
             return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})

@@ -11,6 +11,7 @@ few methods).
 
 from __future__ import annotations
 
+import html
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -434,8 +435,6 @@ class Study:
             words = f"Study({self._shown_path()!r})\n{self._summary_text()}"
             return displays.run_html(self.path, words)
         except CulmenError:
-            import html
-
             return displays.preformatted_html(html.escape(repr(self)))
 
     def _shown_path(self) -> str:

@@ -65,15 +65,10 @@ class TextReader:
         self._parts = parent.parts if parent is not None else {}
         self._language = surface_language(task)
         self._lone = names.editable[0] if len(names.editable) == 1 else ""
-        self._found: tuple[Sequence[str], list[Found]] = (), []
 
     def find_blocks(self, lines: Sequence[str]) -> list[Found]:
         """The fenced blocks of a reply, each with the part that it names."""
-        if self._found[0] is not lines:
-            self._found = lines, self._read_blocks(lines)
-        return self._found[1]
 
-    def _read_blocks(self, lines: Sequence[str]) -> list[Found]:
         def choose(opening: Fence, ends: list[int], closing: list[int]) -> int | None:
             return self._choose_end(lines, opening, ends, closing)
 
