@@ -34,7 +34,7 @@ def _kind(folder: Path) -> str:
 
 
 def _parting(kind: str, file: Path, code: int, work: AgentJob, signs: Signs) -> Parting:
-    """What the adapter makes of the recorded output."""
+    """The adapter's result for the recorded output."""
     if not kind.startswith("acp:"):
         return replayed(kind, file, code, work, signs)
 
