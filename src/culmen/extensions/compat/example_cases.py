@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -45,9 +45,10 @@ class Asked(ABC, Generic[CandidateT]):
         )
         self.__qualname__ = getattr(fn, "__qualname__", type(fn).__qualname__)
 
-    def __call__(self, candidate: Any, case: Case | None) -> tuple[object, JsonObject]:
+    def __call__(self, candidate: CandidateT, case: Case | None) -> tuple[object, JsonObject]:
         """The score, and metrics (numbers), `feedback` and further texts by name."""
-        given = next(iter(candidate.values())) if self.is_text else candidate
+        parts = cast("Mapping[str, CandidateT]", candidate)
+        given = next(iter(parts.values())) if self.is_text else candidate
         example = None if case is None else self.examples[case.id]
         return self.judge_example(given, case is not None, example)
 

@@ -6,11 +6,11 @@ process never sees the folder of the results.
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import inspect
 import json
 import os
+import re
 import runpy
 import sys
 import tempfile
@@ -18,7 +18,6 @@ from collections.abc import Awaitable
 from pathlib import Path
 from types import ModuleType
 
-from culmen.core.foreign import parse_python
 from culmen.core.json import JsonObject
 
 STANDINS = str(Path(__file__).parent / "standins")
@@ -95,21 +94,15 @@ def _is_main_callable(module: ModuleType) -> bool:
     )
 
 
+_CALL = re.compile(r"(?<![\w.])main\(((?:[^()]|\([^()]*\))*)\)")
+
+
 def _gives_more(path: str) -> bool:
     """True if the file as a script, as which ShinkaEvolve runs it, gives main other arguments."""
-    tree = parse_python(Path(path).read_text(encoding="utf-8"))
-    blocks = [
-        each for each in tree.body if isinstance(each, ast.If) and "__main__" in ast.dump(each.test)
-    ]
-    calls = [
-        node
-        for block in blocks
-        for node in ast.walk(block)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "main"
-    ]
+    script = Path(path).read_text(encoding="utf-8").partition("__main__")[2]
     return any(
-        len(call.args) + len(call.keywords) > 2 or any(each.arg is None for each in call.keywords)
-        for call in calls
+        "**" in given or re.sub(r"\([^()]*\)|,\s*$", "", given).count(",") > 1
+        for given in _CALL.findall(script)
     )
 
 

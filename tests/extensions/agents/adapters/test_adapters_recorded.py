@@ -21,7 +21,7 @@ from tests.extensions.agents.adapters.real import need
 from tests.extensions.agents.adapters.record import COMMANDS, LAST, LOGS, RECORDED, record
 
 FOLDERS = sorted(RECORDED.iterdir())
-# tokens that a program claims: none, those of the last model call, or all but a call for a title
+# which claim no tokens, those of the last model call, or those of all calls but one
 CLAIM_LESS = ("mini", "acp:claude", "acp:codex", "acp:opencode")
 FAILED = {  # how a model's fault ends the others' sessions: as "crashed", with the fault's number
     "acp:codex": ("finished", ""),  # as by its own account: the gateway's transcript decides
@@ -34,7 +34,7 @@ def _kind(folder: Path) -> str:
 
 
 def _parting(kind: str, file: Path, code: int, work: AgentJob, signs: Signs) -> Parting:
-    """What the adapter makes of the recorded output."""
+    """The adapter's result for the recorded output."""
     if not kind.startswith("acp:"):
         return replayed(kind, file, code, work, signs)
 

@@ -263,6 +263,7 @@ def test_logs_of_opencode_as_export(tmp_path: Path) -> None:
             "tool": "edit",
             "state": {"status": "completed", "input": {"filePath": "a"}, "output": ""},
         },
+        {"type": "tool", "tool": "bash", "state": {"status": "running", "input": {"command": "w"}}},
     ]
     messages = [
         {"info": {"role": "user"}, "parts": [{"type": "text", "text": "types?"}]},
@@ -272,7 +273,10 @@ def test_logs_of_opencode_as_export(tmp_path: Path) -> None:
     file.write_text(json.dumps({"info": {"id": "ses_1"}, "messages": messages}))
     (session,) = read_logs([file]).sessions
     assert session.source == "opencode" and [s.text for s in session.steps if s.text] == ["types?"]
-    assert outcomes(session.steps) == [("tsc", "rejected by the user", None, True)]
+    assert outcomes(session.steps) == [
+        ("tsc", "rejected by the user", None, True),
+        ("w", "", None, None),
+    ]
 
 
 @pytest.mark.parametrize("version", ["ATIF-v1.0", "ATIF-v1.4", "ATIF-v1.7"])
@@ -289,6 +293,10 @@ def test_logs_of_atif_by_version(tmp_path: Path, version: str) -> None:
     alone = [
         {"content": [{"type": "text", "text": "x"}], "extra": {"is_error": True}},
         {"content": "fine"},
+    ]
+    twice = [
+        {"source_call_id": "one", "content": "a", "extra": {"exit_code": 2}},
+        {"source_call_id": "one", "content": "b"},
     ]
     steps = [
         {"step_id": 1, "source": "system", "message": "you are"},
@@ -307,6 +315,13 @@ def test_logs_of_atif_by_version(tmp_path: Path, version: str) -> None:
             "observation": {"results": alone},
         },
         {"step_id": 4, "source": "agent", "message": "copied", "is_copied_context": True},
+        {
+            "step_id": 5,
+            "source": "agent",
+            "message": "",
+            "tool_calls": calls,
+            "observation": {"results": twice},
+        },
     ]
     file = tmp_path / "trajectory.json"
     file.write_text(json.dumps({"schema_version": version, "agent": {"name": "a"}, "steps": steps}))
@@ -316,7 +331,10 @@ def test_logs_of_atif_by_version(tmp_path: Path, version: str) -> None:
         ("two", False),
         ("one", True),
         ("two", False),
+        ("one", True),
+        ("two", None),  # without a result it is not told
     ]
+    assert session.steps[-2].result == "a\nb"
 
 
 def test_logs_that_cannot_be_read_are_named(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import msgspec
 from culmen.core.errors import UserError
 from culmen.core.foreign import boundary
 from culmen.core.inside import path_inside
+from culmen.core.json import JsonObject
 from culmen.extensions.compat.openevolve.scoring import DEFAULT_FEATURES, fitness
 from culmen.run.pools import Pool, PoolMember, PoolSource
 
@@ -36,7 +37,7 @@ class _Program(msgspec.Struct):
 class _Archive(msgspec.Struct):
     """The field that matters of `metadata.json`."""
 
-    feature_stats: dict[str, Any] = {}
+    feature_stats: JsonObject = {}
 
 
 _Kind = TypeVar("_Kind", _Program, _Archive)

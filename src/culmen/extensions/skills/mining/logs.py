@@ -325,12 +325,13 @@ def _opencode_steps(
                 state = _mapping(part.get("state"))
                 step = _call_step(state.get("input"))
                 code = _mapping(state.get("metadata")).get("exit")
-                _set_result(
-                    step,
-                    _text_of(state.get("output") or state.get("error")),
-                    code=code if isinstance(code, int) else None,
-                    failed=True if state.get("status") == "error" else None,
-                )
+                if state.get("status") not in ("pending", "running"):  # these have no outcome
+                    _set_result(
+                        step,
+                        _text_of(state.get("output") or state.get("error")),
+                        code=code if isinstance(code, int) else None,
+                        failed=True if state.get("status") == "error" else None,
+                    )
                 if state.get("status") == "error" and _was_refused(state, step):
                     step.failed = None
                 yield step
@@ -348,21 +349,29 @@ def _atif_steps(steps: Iterable[JsonObject]) -> Iterator[LoggedStep]:
             yield LoggedStep(who, text)
         calls = _rows(step.get("tool_calls"))
         results = _rows(_mapping(step.get("observation")).get("results"))
-        named = {str(each.get("source_call_id")): each for each in results}
         for place, call in enumerate(calls):
             made = _call_step(call.get("arguments"))
-            alone = results[place] if len(results) == len(calls) else {}
-            result = named.get(str(call.get("tool_call_id")), alone)
-            extra = _mapping(result.get("extra"))
-            code = extra.get("exit_code", extra.get("returncode"))
-            failed = extra.get("is_error")
-            _set_result(
-                made,
-                _text_of(result.get("content")),
-                code=code if isinstance(code, int) else None,
-                failed=failed if isinstance(failed, bool) else None,
-            )
+            named = [each for each in results if each.get("source_call_id")]
+            own = [each for each in named if each["source_call_id"] == call.get("tool_call_id")]
+            if not named and len(results) == len(calls):
+                own = [results[place]]
+            _set_atif_results(made, own)
             yield made
+
+
+def _set_atif_results(step: LoggedStep, results: list[JsonObject]) -> None:
+    """Set the outcome by all results of a call: the texts, and the first code and mark."""
+    if not results:  # not told
+        return
+    extras = [_mapping(each.get("extra")) for each in results]
+    codes = [each.get("exit_code", each.get("returncode")) for each in extras]
+    marks = [each.get("is_error") for each in extras]
+    _set_result(
+        step,
+        "\n".join(filter(None, (_text_of(each.get("content")) for each in results))),
+        code=next((each for each in codes if isinstance(each, int)), None),
+        failed=next((each for each in marks if isinstance(each, bool)), None),
+    )
 
 
 # -- parts of all formats
