@@ -414,7 +414,7 @@ def front(run: Run) -> Claims:
 
 
 def moves(run: Run, page: Any) -> Claims:
-    """What each step did to each objective: fresh means, or what the front's picture shows."""
+    """Objectives before and after each step: fresh means, else those of the front's picture."""
     sums, front, goals = run.sums, page["front"], run.sums.goal.metrics
     points = {each["id"]: each for each in [*front["others"], *front["members"], front["start"]]}
     for step in page["story"]["steps"]:

@@ -1,4 +1,4 @@
-"""Figures one click deeper against the journal, computed a second time; and one figure everywhere.
+"""Figures one click deeper against the journal, computed a second time.
 
 The rest of what `test_truth` recomputes: costs in detail, intervals, single evaluations, the parts of
 the story, and what two surfaces both show.
@@ -55,7 +55,7 @@ def documents(run: Run) -> Claims:
 
 
 def measured(run: Run) -> Claims:
-    """What the reported score rests on."""
+    """The reported score's evaluations, margins and chart."""
     sums, page = run.sums, run.page(overview.overview_page)
     best = page["best"]
     if best is None or best.get("front"):
@@ -121,7 +121,7 @@ def costs(run: Run) -> Claims:
 
 
 def rows(run: Run) -> Claims:
-    """Intervals of the table, what it counts, and the observations and cost of single candidates."""
+    """Counts and intervals of the table, and pages of single candidates."""
     sums = run.sums
     page = run.page(candidate_pages.candidates_page, limit="500")
     yield Claim("table: counts", (page["total"], page["all"]), (len(sums.candidates),) * 2)
@@ -207,7 +207,7 @@ def told(run: Run) -> Claims:
 
 
 def shares(run: Run) -> Claims:
-    """What mattered: gain by dollar, and shares of the candidates."""
+    """Gain by dollar of each factor, and shares of the candidates."""
     for each in run.page(overview.factors_page)["factors"]:
         for row in each["levels"]:
             if row["dollars"] and row["per_dollar"] is not None:
