@@ -419,7 +419,7 @@ def test_how_it_was_measured_names_both_intervals():
         "0.520 ± 0.035 for the cases of this task, 0.520 ± 0.09 for new cases of the kind"
     )
     whole = say("basis", facts(better(split="val", cases=25, of=25, count=25, failures=3)))
-    assert whole.endswith("on all 25 val cases; 3 of them failed and count as the floor")
+    assert whole.endswith("on all 25 val cases; 3 of them failed, counted as the floor")
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])

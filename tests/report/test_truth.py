@@ -408,12 +408,32 @@ def front(run: Run) -> Claims:
             for goal in goals:
                 mean = sums.metric_mean(fresh, goal.name)
                 yield Claim(f"front: {goal.name}", each["metrics"][goal.name], mean)
+    yield from moves(run, page)
     free = [each for each in members if not any(dominates(o, each, goals) for o in members)]
     shown = re.match(r"(\d+) trade-offs?", page["summary"]["lines"][0])
     yield Claim("front: trade-offs", shown and int(shown[1]), len(free))
     listed = {each["id"] for each in [*members, *page["front"]["others"]]}
     scored = {o.candidate for o in sums.seen if o.score is not None}
     yield Claim("front: all candidates", listed, scored)
+
+
+def moves(run: Run, page: Any) -> Claims:
+    """Objectives before and after each step: fresh means, else those of the front's picture."""
+    sums, front, goals = run.sums, page["front"], run.sums.goal.metrics
+    points = {each["id"]: each for each in [*front["others"], *front["members"], front["start"]]}
+    for step in page["story"]["steps"]:
+        told = {match[1]: match for each in step["facts"] if (match := _MOVED.fullmatch(each))}
+        yield Claim("step: objectives", list(told), [each.name for each in goals])
+        for goal in goals:
+            found, ends = told[goal.name], list[float]()
+            for place, name in ((2, step["base"]), (3, step["end"])):
+                fresh = [o for o in sums.fresh(name) if o.score is not None]
+                ends.append(points[name]["metrics"][goal.name])
+                true = sums.metric_mean(fresh, goal.name) if fresh else ends[-1]
+                yield Claim(f"step: {goal.name}", float(found[place]), rounded(found[place], true))
+            is_better = (ends[1] > ends[0]) == (goal.direction == "max")
+            wrong = "worse" if is_better else "better"
+            yield Claim(f"step: {goal.name} is {found[4]}", found[4] == wrong, False)
 
 
 def dominates(one: Any, other: Any, goals: Any) -> bool:
@@ -466,6 +486,7 @@ def family(run: Run) -> Claims:
 
 
 _NUMBER = r"(-?[\d.]+(?:e[+-]?\d+)?)"
+_MOVED = re.compile(rf"(\S+) {_NUMBER} → {_NUMBER} \((better|worse|within noise)\)")
 _SCORES = re.compile(rf"initial {_NUMBER}(?: ± {_NUMBER})? → best {_NUMBER}(?: ± {_NUMBER})?")
 _USED = re.compile(r"used ([\d,]+) evaluations?(?:, ([\d,]+) calls?, ([\d,]+) \+ ([\d,]+) tokens)?")
 
@@ -489,6 +510,8 @@ def terminal(run: Run) -> Claims:
     yield Claim("terminal: used", shown, true[: len(shown)])
     first = page["summary"]["lines"][0]
     yield Claim("terminal: first line", text.splitlines()[0], first)
+    here = text.replace(str(run.path), run.path.name)
+    yield Claim("page: next", f"next: {page['summary']['command']}  (" in here, True)
     costs = dict(run.page(report_page)["cost"])
     failed = sum(o.score is None for o in sums.seen)
     told = re.findall(r"[\d,]+", costs["evaluations"])

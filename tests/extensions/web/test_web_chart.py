@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
+import math
+from statistics import median
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
+import pytest
+
+from culmen.extensions.web.pages.overview import overview_page
+from culmen.extensions.web.runs import Digest
 from tests.extensions.web.conftest import Site, Tab
+from tests.report.arithmetic import Arithmetic
 
 PATH = "/r/polca-1/overview"
 POSITIVE = "/r/polca-1/calls"  # a chart whose heights are all above zero
@@ -95,6 +103,42 @@ def test_logarithms_lie_where_they_should(site: Site, tab: Tab):
     assert all(abs(each) < 1e-6 for each in near)
     marks = page.evaluate("() => document.querySelector('c-chart').plot.yMarks")
     assert len(marks) >= 2 and all(mark > 0 for mark in marks)
+
+
+def test_signed_logarithms_show_scores_far_off_beside_the_others(site: Site, tab: Tab):
+    page = tab.open(site, "/r/map_elites-1/overview")
+    values = [*(0.2 + n / 100 for n in range(9)), 0.0, -5000.0]
+    unit, marks, places = page.evaluate(
+        """values => {
+          const element = document.querySelector("c-chart");
+          element.spec = { ...element.spec, refs: [], y: { label: "score" },
+            series: [{ name: "a", kind: "dots", points: values.map((y, x) => [x, y]) }] };
+          element.change({ log: true, zoom: null });
+          const { y, yMarks } = element.plot;
+          const [from, to] = [y(0), y(1)];
+          return [element.shown.unit, yMarks, values.map((value) => (y(value) - from) / (to - from))];
+        }""",
+        values,
+    )
+    assert unit == pytest.approx(median(map(abs, values)) / 10)
+    whole = math.log10(1 + 1 / unit)
+    true = [math.copysign(math.log10(1 + abs(each) / unit), each) / whole for each in values]
+    assert places == pytest.approx(true)
+    assert marks == sorted(marks) and 0 in marks and -100 in marks and len(marks) <= 8
+    assert page.get_by_role("button", name="Log", exact=True).count() == 1
+
+
+def test_gain_per_dollar_is_the_gain_over_the_dollars_until_then(site: Site, tab: Tab):
+    page = tab.open(site, "/r/polca-1/overview?y=paid")
+    shown = page.evaluate("() => document.querySelector('c-chart').spec.series[0].points")
+    sums = Arithmetic(site.run("polca-1"))
+    told = msgspec.to_builtins(overview_page(Digest(site.run("polca-1")), {}))
+    first, true = told["lines"]["initial"], []
+    for point in told["course"]:
+        spent = sums.dollars_to(sums.seen[point["evaluations"] - 1].seq)
+        true += [(point["evaluations"], (point["score"] - first) / spent)] if spent else []
+    assert len(true) > 5
+    assert [tuple(each) for each in shown] == [pytest.approx(each) for each in true]
 
 
 def test_a_series_can_be_left_out_with_its_band(site: Site, tab: Tab):

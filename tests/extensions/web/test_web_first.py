@@ -81,9 +81,9 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 def part(page: Any, role: str) -> str:
-    """The text of a part of the verdict; "" if it is missing."""
+    """The text of a part of the verdict with plain spaces; "" if it is missing."""
     found = page.locator(f".first [data-role={role}]")
-    return found.inner_text() if found.count() else ""
+    return found.inner_text().replace("\u00a0", " ") if found.count() else ""
 
 
 @pytest.mark.browser

@@ -63,12 +63,14 @@ def overview_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "spending": spending_facts(now),
         "summary": _run_summary(run, now)
         if now.state == "running"
-        else run.memoise_result(f"summary {now.state}", run.last, lambda: _run_summary(run, now)),
+        else run.memoise_result(
+            f"summary {now.state} {run.run.name}", run.last, lambda: _run_summary(run, now)
+        ),
         "score": "" if now.best is None else sentences.reported_score_text(now.best),
         "progress": progress[-1:] if course else progress,
         "course": course,
         "scores": scores,
-        "domain": _axis_of_scores(scores, [*(course or progress)], lines, now),
+        "domain": _axis_of_scores(scores, course or progress, lines, now),
         "story": _run_story(run, now),
         "lines": lines,
         "bounds": list(about.task.objective.bounds),
@@ -309,7 +311,7 @@ def _last_pictures(run: Digest, name: str) -> dict[str, str]:
 
 def _run_summary(run: Digest, now: RunStatus) -> JsonObject:
     """The summary of the run: its lines, and further findings."""
-    summary = summarize_run(run.run, now, now.run)
+    summary = summarize_run(run.run, now, run.run.name)
     others = [msgspec.to_builtins(each) for each in summary.other_findings]
     return {
         **msgspec.to_builtins(summary),

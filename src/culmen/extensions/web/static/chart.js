@@ -14,7 +14,7 @@
 import { menu } from "./chart_files.js";
 import { h, morph, s } from "./dom.js";
 import { number } from "./format.js";
-import { extent, formatter, linear, logarithmic, powers, ticks } from "./scale.js";
+import { extent, formatter, linear, logarithmic, powered, powers, signedPowers, ticks } from "./scale.js";
 
 const MARGIN = { top: 12, right: 16, bottom: 40, left: 56 };
 const HEAD = 5; // pixels from an arrowhead's tip to its base
@@ -125,7 +125,7 @@ class Chart extends HTMLElement {
     };
     if (event.key === "+" || event.key === "-") this.change({ zoom: { x: around(x, event.key === "+" ? STEP : 1 / STEP), y: around(y, event.key === "+" ? STEP : 1 / STEP) } });
     else if (event.key === "0" || event.key === "Escape") this.change({ zoom: null });
-    else if (event.key === "l" && logs(this.given)) this.change({ log: !this.view.log, zoom: null });
+    else if (event.key === "l" && logs(this.given) !== null) this.change({ log: !this.view.log, zoom: null });
     else return this.step(event);
     event.preventDefault();
   }
@@ -195,18 +195,24 @@ const pointed = (each) => each.kind === "dots" || each.kind === "rug";
 /** The heights of lines and dots: intervals may reach below zero where what they belong to does not. */
 const heights = (spec) => spec.series.filter((each) => !["band", "links", "rug"].includes(each.kind)).flatMap((each) => each.points.map((p) => p[1]));
 
-/** Logarithms need heights above zero. */
-const logs = (spec) => spec.y.unit !== "percent" && heights(spec).length > 0 && heights(spec).every((value) => value > 0);
+/** The unit of the logarithms of heights: 0 if all are above zero; else a tenth of the middle height, if some lie far beyond; null without logarithms. */
+function logs(spec) {
+  const sizes = heights(spec).map(Math.abs).sort((a, b) => a - b);
+  if (spec.y.unit === "percent" || !sizes.length) return null;
+  const middle = sizes[sizes.length >> 1];
+  return heights(spec).every((value) => value > 0) ? 0 : middle && sizes.at(-1) > 10 * middle ? middle / 10 : null;
+}
 
 /** The spec as the view wants it: each series with the colour that it has among all, those left out without points. */
 function chosen(spec, view) {
   const series = spec.series.map((each, place) => ({ ...each, colour: each.colour || colour(place) }));
   const gone = new Set(series.filter((each) => view.off.includes(each.name)).map((each) => each.colour));
   const kept = series.filter((each) => !(each.name ? view.off.includes(each.name) : gone.has(each.colour)));
-  const log = view.log && logs(spec);
-  const least = log ? heights(spec).reduce((low, value) => Math.min(low, value), Infinity) : 0;
+  const unit = view.log ? logs(spec) : null;
+  const log = unit !== null;
+  const least = unit === 0 ? heights(spec).reduce((low, value) => Math.min(low, value), Infinity) : -Infinity;
   const cut = (each) => ({ ...each, points: each.points.map(([x, ...ys]) => [x, ...ys.map((value) => Math.max(least, value))]) });
-  return { ...spec, series: log ? kept.map(cut) : kept, log, refs: (spec.refs || []).filter((ref) => !log || ref.value > 0) };
+  return { ...spec, series: log ? kept.map(cut) : kept, log, unit, refs: (spec.refs || []).filter((ref) => unit !== 0 || ref.value > 0) };
 }
 
 function layout(spec, width, view) {
@@ -215,10 +221,11 @@ function layout(spec, width, view) {
   const ys = points.flatMap((p) => p.slice(1)).concat(spec.refs.filter((ref) => ref.axis !== "x").map((ref) => ref.value));
   const box = { left: MARGIN.left, right: width - MARGIN.right, top: MARGIN.top + (spec.y.label ? 16 : 0), bottom: height - MARGIN.bottom };
   const { zoom } = view;
-  const yDomain = zoom ? zoom.y : spec.log ? extent(ys.map(Math.log10)).map((value) => 10 ** value) : spec.y.domain || extent(ys);
+  const [to, back] = powered(spec.unit);
+  const yDomain = zoom ? zoom.y : spec.log ? extent(ys.map(to)).map(back) : spec.y.domain || extent(ys);
   const yWanted = Math.max(2, Math.floor((box.bottom - box.top) / 42));
-  const yMarks = spec.y.marks ? spec.y.marks.map((mark) => mark.at) : spec.log ? powers(yDomain, yWanted) : ticks(yDomain, yWanted, spec.y.unit);
-  const yFormat = spec.y.marks ? (at) => spec.y.marks.find((mark) => mark.at === at).text : formatter(spec.y.unit, yMarks);
+  const yMarks = spec.y.marks ? spec.y.marks.map((mark) => mark.at) : spec.unit ? signedPowers(yDomain, yWanted, spec.unit) : spec.log ? powers(yDomain, yWanted) : ticks(yDomain, yWanted, spec.y.unit);
+  const yFormat = spec.y.marks ? (at) => spec.y.marks.find((mark) => mark.at === at).text : spec.unit ? (mark) => formatter(spec.y.unit, [mark])(mark) : formatter(spec.y.unit, yMarks);
   const widest = Math.max(0, ...yMarks.map((mark) => yFormat(mark).length));
   box.left = Math.max(40, 22 + 7 * widest);
   const xDomain = zoom ? zoom.x : spec.x.domain || extent(points.map((p) => p[0]), 0);
@@ -228,7 +235,7 @@ function layout(spec, width, view) {
     height,
     box,
     x: linear(xDomain, [box.left, box.right]),
-    y: (spec.log ? logarithmic : linear)(yDomain, [box.bottom, box.top]),
+    y: (spec.log ? logarithmic : linear)(yDomain, [box.bottom, box.top], spec.unit),
     xMarks,
     yMarks,
     xFormat: spec.x.marks ? (at) => spec.x.marks.find((mark) => mark.at === at).text : formatter(spec.x.unit, xMarks),
@@ -477,7 +484,7 @@ function tools(element) {
   const button = (text, title, pressed, onclick) => h("button", { type: "button", title, "aria-pressed": pressed, onclick }, text);
   return h("div", { class: "chart-tools", role: "group", "aria-label": "Of this chart" },
     view.zoom ? button("Show all", "Show everything again (double click, or 0)", null, () => element.change({ zoom: null })) : null,
-    logs(given) ? button("Log", "Heights as logarithms (L)", String(view.log), () => element.change({ log: !view.log, zoom: null })) : null,
+    logs(given) !== null ? button("Log", "Heights as logarithms (L)", String(view.log), () => element.change({ log: !view.log, zoom: null })) : null,
     menu(element));
 }
 

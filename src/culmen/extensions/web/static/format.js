@@ -21,8 +21,8 @@ export function number(value, places) {
   return minus(value.toFixed(places === undefined ? decimals([value]) : places));
 }
 
-/** A sentence with numbers that the command line prints: with signs instead of hyphens. */
-export const typeset = (text) => text.replace(/(^|[\s(])-(?=\d)/g, "$1−");
+/** A sentence with numbers that the command line prints: with signs instead of hyphens, and units on the line of their numbers. */
+export const typeset = (text) => text.replace(/(^|[\s(])-(?=\d)/g, "$1−").replace(/± (?=\d)|(?<=\d) (?=%)/g, (gap) => gap.replace(" ", "\u00a0"));
 
 const minus = (text) => text.replace(/^-/, "−");
 

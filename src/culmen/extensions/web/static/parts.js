@@ -20,7 +20,7 @@ const LONG = 60; // characters of a value that gets a line of its own
 export const condition = (found) => (found.length ? h("ul", { class: "condition", "data-role": "condition" }, found.map((each) => h("li", { class: each.healthy ? "good" : "warn" }, typeset(each.text)))) : null);
 
 /** A long word with places where it may break: after signs, not within names. */
-const breakable = (text) => text.split(/(?<=[(,=/_-])(?=[^\s/])/).flatMap((piece, n) => (n ? [h("wbr"), piece] : [piece]));
+export const breakable = (text) => text.split(/(?<=[(,=/_-])(?=[^\s/])/).flatMap((piece, n) => (n ? [h("wbr"), piece] : [piece]));
 
 /** A few facts, label above value. */
 export const facts = (pairs) =>

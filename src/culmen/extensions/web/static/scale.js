@@ -11,13 +11,28 @@ export function linear([low, high], [from, to]) {
   return scale;
 }
 
-/** A logarithmic scale from `domain`, above zero, to `range`. */
-export function logarithmic([low, high], range) {
-  const inner = linear([Math.log10(low), Math.log10(high)], range);
-  const scale = (value) => inner(Math.log10(value));
-  scale.invert = (place) => 10 ** inner.invert(place);
+/** Values as logarithms, and back; with a `unit` the signed logarithm, which is linear below it and has a zero. */
+export const powered = (unit) => (unit
+  ? [(value) => Math.sign(value) * Math.log10(1 + Math.abs(value) / unit), (power) => Math.sign(power) * unit * (10 ** Math.abs(power) - 1)]
+  : [Math.log10, (power) => 10 ** power]);
+
+/** A logarithmic scale from `domain` to `range`; without a `unit` the domain is above zero. */
+export function logarithmic([low, high], range, unit) {
+  const [to, back] = powered(unit);
+  const inner = linear([to(low), to(high)], range);
+  const scale = (value) => inner(to(value));
+  scale.invert = (place) => back(inner.invert(place));
   scale.domain = [low, high];
   return scale;
+}
+
+/** Marks of an axis of signed logarithms: powers of ten on each side of zero, from ten units on, and zero. */
+export function signedPowers([low, high], wanted, unit) {
+  const [to] = powered(unit);
+  const step = Math.ceil((to(high) - to(low)) / wanted);
+  const sizes = [];
+  for (let power = Math.ceil(Math.log10(unit)) + 1; 10 ** power <= Math.max(-low, high); power += step) sizes.push(Number((10 ** power).toPrecision(1)));
+  return [...sizes.map((size) => -size).reverse(), 0, ...sizes].filter((mark) => mark >= low && mark <= high);
 }
 
 /** Marks of a logarithmic axis: 1, 2 and 5 of each power of ten, or powers alone where these are too many; round numbers within one power. */

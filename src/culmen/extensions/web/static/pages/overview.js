@@ -33,7 +33,7 @@ const isTall = (doc) => Boolean(doc.front) || doc.pictures.length > 0 || doc.sto
 function where(doc, ctx, marks) {
   const made = [pictures(doc), steps(doc, ctx), change(doc, ctx)].filter(Boolean);
   const many = doc.story.steps.length;
-  const side = made.length ? section(many ? "What made it" : "What the best changes", { key: "made", note: many ? (doc.front ? UNIT : null) : doc.story.why ? sentence(doc.story.why) : null, aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
+  const side = made.length ? section(many ? "What made it" : doc.change ? "What the best changes" : "The best", { key: "made", note: many ? (doc.front ? UNIT : null) : doc.story.why ? sentence(doc.story.why) : null, aside: h("a", { href: ctx.href("story") }, "The whole story") }, made) : null;
   const drawn = doc.front ? front(doc.front, ctx) : doc.state === "failed" && !doc.best ? null : progress(doc, ctx, TALL + STEP * Math.max(0, many - 2));
   return side || marks ? h("div", { class: "where" }, drawn, marks, side) : drawn;
 }
@@ -73,7 +73,7 @@ export function verdict(doc, ctx, past = false) {
     summary.failure ? h("pre", { class: "plain failure", tabindex: "0", "data-role": "failure" }, summary.failure) : null,
     details.length ? h("p", { "data-role": "details" }, details.map((each, n) => [n ? h("span", { class: "dot" }, " · ") : null, typeset(each)])) : null,
     standing(doc, ctx, [summary.used, ended].filter(Boolean).join("; ")),
-    past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
+    past ? null : h("p", { class: "next" }, h("span", { class: "note" }, "next"), h("code", { "data-role": "next" }, summary.command.split(" ").flatMap((word, n) => [n ? " " : "", h("span", {}, word)])), copyButton(summary.command), h("span", { class: "note" }, typeset(summary.purpose))));
 }
 
 /** How far from the initial program to the target or the best known value, as a bar; of a gain beyond noise. */
@@ -90,7 +90,7 @@ function way({ steps: made, is_own: own, goal, goal_name: name, start_score: sta
 function pictures(doc) {
   if (!doc.pictures.length) return null;
   const column = (name, text) => h("div", {}, text ? picture(name, text) : null);
-  return doc.pictures.map(({ name, initial, best }) => h("div", { class: "pair", "data-picture": name }, column(`${name}, initial program`, initial), column(`${name}, best`, best)));
+  return doc.pictures.map(({ name, initial, best }) => h("div", { class: "pair", "data-picture": name }, column(`${name}, initial program`, doc.change && initial), column(`${name}, best`, best)));
 }
 
 /** The same as a section of its own, for the first page of a report. */
@@ -129,7 +129,7 @@ function standing(doc, ctx, cost) {
 
 function failures(doc) {
   const failed = Object.entries(doc.statuses).filter(([name]) => name !== "ok").reduce((sum, [, n]) => sum + n, 0);
-  return failed ? `${count(failed)} failed` : doc.evaluations ? "none failed" : "";
+  return failed ? `${plural(failed, "evaluation")} failed` : doc.evaluations ? "no evaluation failed" : "";
 }
 
 /** Every evaluation a dot, what was expected of the leader with its 95 % interval, and, once it is known, the confirmed score. */

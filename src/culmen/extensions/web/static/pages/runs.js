@@ -3,7 +3,7 @@
 import { label, putAway } from "../actions.js";
 import { h, s } from "../dom.js";
 import { count, decimals, dollars, moment, number, percent, plural } from "../format.js";
-import { cell, empty, meter, pill, score, section, statePill, table, th } from "../parts.js";
+import { breakable, cell, empty, meter, pill, score, section, statePill, table, th } from "../parts.js";
 import { extent } from "../scale.js";
 
 export const title = "Runs";
@@ -107,7 +107,7 @@ function row(run, places, ctx) {
     cell(count(run.evaluations)),
     h("td", {}, run.spent === null ? "no limit" : [meter(`Budget used by ${name}`, run.spent, percent(run.spent)), h("span", { class: "note" }, percent(run.spent))]),
     cell(dollars(run.dollars)),
-    [run.task, run.strategy, models(run).replaceAll(/,(?=\S)/g, ", ") || "–"].map((text) => h("td", { class: "words", title: text }, h("span", { class: "long" }, text))),
+    [run.task, run.strategy, models(run).replaceAll(/,(?=\S)/g, ", ") || "–"].map((text) => h("td", { class: "words", title: text }, h("span", { class: "long" }, breakable(text)))),
     h("td", { class: "words" }, moment(run.created).split(/(?<=, )/).map((part) => h("span", { class: "whole" }, part))));
 }
 

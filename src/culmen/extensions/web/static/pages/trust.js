@@ -62,7 +62,7 @@ function choice(doc, ctx) {
 }
 
 function finalists(doc, ctx) {
-  if (!doc.finalists.length) return section("Finalists", { wide: true }, empty("Nothing has scored yet."));
+  if (!doc.finalists.some((row) => row.count)) return section("Finalists", { wide: true }, empty("Nothing has scored yet."));
   const chosen = Boolean(doc.winner && (doc.winner.finalists || []).length);
   const places = decimals(doc.finalists.flatMap((row) => [row.mean, row.fresh]).filter((mean) => mean !== null && mean !== undefined));
   const rows = doc.finalists.map((row) => h("tr", { class: doc.winner && row.id === doc.winner.id ? "chosen" : null },
