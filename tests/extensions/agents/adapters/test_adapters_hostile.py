@@ -1,4 +1,4 @@
-"""Odd outputs of agents' programs and of their providers: recorded ones with strange values in them."""
+"""Odd outputs of agents and of providers: recorded ones with strange values in them."""
 
 import copy
 import json
