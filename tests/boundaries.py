@@ -23,6 +23,7 @@ from culmen.core.errors import CulmenError
 from culmen.core.task import Evaluator, Objective, Surface, Task
 from culmen.evaluate.integrity import signs
 from culmen.extensions.agents.adapters import AgentJob, native
+from culmen.extensions.agents.gateway import exchange, wires
 from culmen.extensions.agents.team import builtin
 from culmen.extensions.cluster import messages
 from culmen.extensions.compat.openevolve import checkpoint
@@ -115,15 +116,39 @@ def _read_session(text, folder):
         logs.read_session(_file(folder, name, text))
 
 
-def _read_lines(text, folder):
-    for kind in (native.ClaudeReading, native.CodexReading, native.OpenCodeReading):
+def _read_lines(text, kinds):
+    for kind in kinds:
         reading = kind(AgentJob("/tree", "/home", "go"), lambda event: None)
         for line in text.encode("utf-8", "replace").splitlines()[:200]:
             reading._read_line(line)
+        reading.on_exit(len(text) % 2)
+
+
+_READINGS = [
+    *(native.ClaudeReading, native.CodexReading, native.OpenCodeReading, native.GeminiReading),
+    native.CursorReading,
+]
+_WIRES = [wires.ChatReader, wires.ResponsesReader, wires.MessagesReader, wires.GeminiReader]
+
+
+def _wire(text):
+    """A reader of one of the providers' formats, by the text's length."""
+    return _WIRES[len(text) % len(_WIRES)]()
 
 
 READERS = {
-    "extensions.agents.adapters.headless._read_line": _read_lines,
+    "extensions.agents.adapters.headless._read_line": lambda text, folder: _read_lines(
+        text, _READINGS
+    ),
+    "extensions.agents.adapters.native._read_line": lambda text, folder: _read_lines(
+        text, (native.PlainReading, native.MiniReading)
+    ),
+    "extensions.agents.gateway.exchange.read_body": lambda text, folder: exchange.read_body(
+        text.encode("utf-8", "replace"), _wire(text)
+    ),
+    "extensions.agents.gateway.exchange.read_event": lambda text, folder: exchange.read_event(
+        text, _wire(text)
+    ),
     "core.foreign.yaml_value": lambda text, folder: foreign.yaml_value(text),
     "evaluate.integrity.signs.of_parts": lambda text, folder: signs.of_parts(
         {"program.py": text}, TASK, signs.ScanContext()

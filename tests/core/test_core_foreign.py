@@ -3,6 +3,7 @@
 import asyncio
 import re
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -133,6 +134,16 @@ def test_what_raises_in_a_format_is_a_fault_of_the_reply():
     assert found.fault == UNREADABLE and "ValueError" in found.detail
     kept = msgspec.structs.replace(found, detail="")
     assert kept == formats.Parsed(fault=UNREADABLE)
+
+
+def test_a_reply_of_thirty_megabytes_is_a_fault_at_once():
+    for text in ("```python\nx = 1\n```\n", "<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n"):
+        began = time.process_time()
+        sample = formats.Completion(text * (30_000_000 // len(text)))
+        for form in boundaries.FORMATS:
+            found = formats.read_completion(sample, form, boundaries.TASK, boundaries.PARENT)
+            assert found.fault == UNREADABLE and "characters" in found.detail
+        assert time.process_time() - began < 2.0
 
 
 @pytest.mark.slow

@@ -334,12 +334,12 @@ def run_blocking(session: Coroutine[Any, Any, T]) -> T:
     return state
 
 
-def _run_interruptible(session: Coroutine[Any, Any, T]) -> T:
+def _run_interruptible(session: Coroutine[object, object, T]) -> T:
     """As `asyncio.run`, whose loop a Ctrl-C would break while it is made and while it ends.
 
     The first one cancels the session, once it has begun; raises `KeyboardInterrupt`.
     """
-    heard, running = [0], list[asyncio.Task[Any]]()
+    heard, running = [0], list[asyncio.Task[T]]()
 
     def on_interrupt(*_: object) -> None:
         heard[0] += 1

@@ -341,6 +341,9 @@ def parse_completion(
         return (
             _CUT if finish == "length" else Parsed(fault="tools" if finish == "tools" else "empty")
         )
+    most = max(1 << 20, 5 * task.surface.max_chars)  # a candidate beside its reasoning
+    if len(sample.text) > most:
+        raise ValueError(f"{len(sample.text):,} characters, at most {most:,} are read")
     parsed = form.parse(sample.text, task, parent)
     if finish == "length":
         drafts = parsed.drafts if parsed.whole else parsed.drafts[:-1]

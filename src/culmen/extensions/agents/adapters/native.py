@@ -12,6 +12,7 @@ import re
 import shlex
 
 from culmen.core.errors import UserError
+from culmen.core.foreign import boundary
 from culmen.core.json import JsonObject
 from culmen.extensions.agents.adapters import AgentJob, OnEvent, Pipes, Plan, programs
 from culmen.extensions.agents.adapters.headless import (
@@ -591,7 +592,8 @@ def relay_environment(job: AgentJob) -> dict[str, str]:
 class PlainReading(StreamReading):
     """Reader of plain output: every line is a text; exit code 0 is success."""
 
-    def read_line(self, line: bytes) -> None:
+    @boundary()
+    def _read_line(self, line: bytes) -> None:
         words = _ESCAPES.sub("", line.decode("utf-8", "replace"))
         self.read_text_line(words) if words.strip() else self.report_event("life")
 

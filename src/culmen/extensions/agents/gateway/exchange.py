@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from culmen.core.errors import UserError
+from culmen.core.foreign import Unreadable, boundary
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.extensions.agents.gateway.account import AgentAccount, GatewayLimits
@@ -20,6 +22,7 @@ from culmen.extensions.agents.gateway.formats import (
     RequestRefused,
     StreamEvent,
     WireFormat,
+    objects_in,
 )
 from culmen.extensions.agents.gateway.wires import is_usage_event
 from culmen.models.call import Tokens
@@ -304,26 +307,14 @@ class Exchange:
     def _read_stream_event(self, event: StreamEvent) -> bool:
         """Read one event; True if it holds nothing except the usage."""
         try:
-            body = json.loads(event.data)
-        except (ValueError, RecursionError):
+            return read_event(event.data, self._reader)
+        except Unreadable:
             return False
-        if not isinstance(body, dict):
-            return False
-        self._reader.read_stream_event(body)
-        return is_usage_event(body)
 
     def _read_full_reply(self, raw: bytes) -> None:
-        """Read a reply that came in one piece; Gemini's streams without SSE are lists."""
-        try:
-            body = json.loads(raw)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(body, dict):
-            self._reader.read_full_reply(body)
-        elif isinstance(body, list):
-            for item in body:
-                if isinstance(item, dict):
-                    self._reader.read_stream_event(item)
+        """Read a reply that came in one piece."""
+        with contextlib.suppress(Unreadable):
+            read_body(raw, self._reader)
 
     async def _read_reply_body(self, response: httpx2.Response) -> bytes:
         body = bytearray()
@@ -355,6 +346,29 @@ class Exchange:
         ]
         self._started = True
         await send({"type": "http.response.start", "status": status, "headers": pairs})
+
+
+_MOST_CHARACTERS = 1 << 26  # of an event or a reply of a provider that are read
+
+
+@boundary(_MOST_CHARACTERS)
+def read_event(data: str, reader: ReplyReader) -> bool:
+    """Read one event of a stream; True if it holds nothing except the usage."""
+    body = json.loads(data)
+    if not isinstance(body, dict):
+        return False
+    reader.read_stream_event(body)
+    return is_usage_event(body)
+
+
+@boundary(_MOST_CHARACTERS)
+def read_body(raw: bytes, reader: ReplyReader) -> None:
+    """Read a whole reply; Gemini's streams without SSE are lists."""
+    body = json.loads(raw)
+    if isinstance(body, dict):
+        reader.read_full_reply(body)
+    for item in objects_in(body):
+        reader.read_stream_event(item)
 
 
 def _json_body(raw: bytes) -> JsonObject:

@@ -273,6 +273,7 @@ class ReplyRecord:
 
     def add_tool_call(self, key: object, name: object = "", arguments: object = "") -> None:
         """Record a tool call, or a further piece of its name and arguments."""
+        key = key if isinstance(key, int | str) else None  # a server may send any JSON
         if key not in self._calls and len(self._calls) < 256:
             self._calls[key] = (ClippedText(), ClippedText())
         if key in self._calls:
