@@ -142,8 +142,11 @@ class LocalBackend:
     async def _determine_scoring(self) -> Scoring:
         """The scores' level of trust."""
         assert self._jail is not None
-        inner = getattr(self._jail, "inner", "restricted")  # of a container
-        if self._runner is not None and inner != "restricted":
+        if (
+            self._jail.level == "container"
+            and self._runner is not None
+            and self._jail.inner != "restricted"
+        ):
             return Scoring(
                 "self-reported",
                 "the container's kernel cannot keep evaluator and program apart (Landlock)",
