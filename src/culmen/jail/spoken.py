@@ -28,6 +28,7 @@ from culmen.core.task import IMAGE_PREFIX, Evaluator
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
+    from types import ModuleType
 
 LIMIT = 16 << 20  # bytes of an answer
 _KEPT = 20_000  # bytes kept of a program's standard error
@@ -99,7 +100,7 @@ def starts_containers(program: Sequence[str]) -> bool:
     return judge.starts_containers if judge else next(iter(program), "").startswith(IMAGE_PREFIX)
 
 
-def container_level() -> Any:
+def container_level() -> ModuleType:
     """The module of the level `container`; raise `IsolationError` if no package adds it."""
     found = find_part("jails", "container")
     if found is None:

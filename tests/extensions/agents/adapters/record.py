@@ -1,4 +1,4 @@
-"""Record the output and logs of agent programs anew: `record.py codex opencode acp:codex mini`.
+"""Record what agents print and log: `record.py codex opencode acp:codex mini`.
 
 They are found on PATH and driven in a temporary folder, without a sandbox, by a scripted model on
 the loopback. A program has one folder of recordings, NAME-VERSION: what it printed when it worked,
