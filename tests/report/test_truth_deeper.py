@@ -1,6 +1,6 @@
 """Figures one click deeper against the journal, computed a second time.
 
-The rest of what `test_truth` recomputes: costs in detail, intervals, single evaluations, the parts of
+Beside those of `test_truth`: costs in detail, intervals, single evaluations, the parts of
 the story, and what two surfaces both show.
 """
 

@@ -1,9 +1,9 @@
-"""Record what agents print and log: `record.py codex opencode acp:codex mini`.
+"""Record the output of agents: `record.py codex opencode acp:codex mini`.
 
 They are found on PATH and driven in a temporary folder, without a sandbox, by a scripted model on
 the loopback. A program has one folder of recordings, NAME-VERSION: what it printed when it worked,
 and when its model failed, its session's log, and what it was billed. Long texts are cut, since
-they are the program's own words, and folders of this machine are renamed. What a program said over
+they are the program's own words, and folders of this machine are renamed. What a program sends over
 the Agent Client Protocol is read as `replay_acp.py` plays it, answer by answer.
 """
 
