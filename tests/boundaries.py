@@ -157,8 +157,8 @@ READERS = {
     "extensions.cluster.messages.load_struct": lambda text, folder: messages.load_struct(
         text.encode("utf-8", "replace"), messages.NodeReply
     ),
-    "extensions.compat.openevolve.checkpoint._read_member": lambda text, folder: (
-        checkpoint._read_member(text, "program.json", "program.py")
+    "extensions.compat.openevolve.checkpoint._decoded": lambda text, folder: checkpoint._decoded(
+        text, "program.json", checkpoint._Program
     ),
     "extensions.compat.openevolve.config.load_mapping": lambda text, folder: (
         openevolve.load_mapping(_file(folder, "config.yaml", text))

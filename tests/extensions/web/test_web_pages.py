@@ -199,8 +199,12 @@ def test_overview(site: Site, tab: Tab):
     now = views.run_status(site.run("polca-1"))
     assert now.best is not None
     told = summarize_run(site.run("polca-1"), name="polca-1")
-    assert page.locator("[data-role=headline]").inner_text() == told.verdict.headline
-    assert page.locator("[data-role=details]").inner_text() == " · ".join(told.verdict.details)
+    shown = {
+        role: page.locator(f"[data-role={role}]").inner_text().replace("\u00a0", " ")
+        for role in ("headline", "details")
+    }
+    assert shown["headline"] == told.verdict.headline
+    assert shown["details"] == " · ".join(told.verdict.details)
     assert page.locator("[data-role=cost]").inner_text() == told.used
     assert page.locator("[data-role=next]").inner_text() == told.command
     page.locator("details.rest > summary").click()

@@ -50,8 +50,8 @@ def places(value):
 
 
 def outputs():
-    lines = [json.loads(line) for file in RECORDED.rglob("*.jsonl") for line in file.open()]
-    known = [line for line in lines if isinstance(line, dict)]
+    lines = [line for file in RECORDED.rglob("*.jsonl") for line in file.open()]
+    known = [json.loads(line) for line in lines if line.startswith("{")]
     for seed in range(COUNT):
         rng = random.Random(seed)
         value = copy.deepcopy(rng.choice(known if seed % 2 else EVENTS))
