@@ -34,7 +34,7 @@ RUN = Budget(evaluations=160)
 def test_a_search_that_goes_on_from_a_checkpoint_is_the_same(name: str) -> None:
     strategy = catalog.make_strategy(name)
     # its turns of up to seven evaluations on each of five islands are rarely at rest together
-    budget = Budget(evaluations=320) if name == "turboevolve" else RUN
+    budget = Budget(evaluations=480) if name == "turboevolve" else RUN
     least = 1 if name == "turboevolve" else 2
     assert check_checkpoints(strategy, task(), Landscape(sigma=0.2), budget, every=30) >= 2
     assert check_checkpoints(strategy, task(), ROUGH, budget, every=30, trial=False) >= least
