@@ -16,7 +16,14 @@ from culmen.core.json import JsonObject
 from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, coverage_of
 from culmen.core.spread import sum_floats
 from culmen.core.task import NO_TOLERANCE, Task
-from culmen.evidence.account import Account, Fact, PooledNoise, facts_after_search
+from culmen.evidence.account import (
+    EXACT_REPEATS,
+    Account,
+    Fact,
+    PooledNoise,
+    Tally,
+    facts_after_search,
+)
 from culmen.evidence.drift import pair_differences
 from culmen.evidence.failures import unseen_failures
 from culmen.evidence.intervals import (
@@ -236,6 +243,14 @@ def _unseen_failures(ranking: Ranking, name: str) -> float | None:
     return unseen_failures(fails[kind], succeeds[kind], place, is_chosen)
 
 
+def steadily_above(one: Tally | None, other: Tally | None) -> bool:
+    """True if each always had the same score, in a few evaluations, and the first the better."""
+    if one is None or other is None or min(one.count, other.count) < EXACT_REPEATS:
+        return False
+    has_differed = one.squares or other.squares or one.failures or other.failures
+    return not has_differed and one.mean > other.mean
+
+
 class Verdict(FreshComparison):
     """The best candidate of a run by its account."""
 
@@ -287,8 +302,10 @@ class Verdict(FreshComparison):
             return True
         found = self.estimate_gain(name, initial)
         repeated, is_known = self.account.repeated, self.account.is_settled
-        may_differ = repeated.has_differed or (repeated.may_agree_by_luck and not is_known)
-        may_differ = may_differ or self.of <= 1
+        may_differ = self.of <= 1 or bool(repeated.squares)
+        is_steady = steadily_above(self.account.tally(name), tally)
+        by_luck = repeated.may_agree_by_luck and not is_known and not is_steady
+        may_differ = may_differ or by_luck
         return found.probability < BELIEVED or (may_differ and found.alone < SHOWN)
 
     def result(self) -> RunResult | None:
