@@ -108,7 +108,9 @@ def test_each_program_is_recorded_in_the_version_that_was_tried_last() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", [_kind(folder) for folder in FOLDERS])
+@pytest.mark.parametrize(  # those over ACP are made anew by hand: `record.py acp:opencode`
+    "kind", [kind for kind in map(_kind, FOLDERS) if not kind.startswith("acp:")]
+)
 def test_a_recording_made_anew_is_read_alike(tmp_path: Path, kind: str) -> None:
     need(kind)
     check_recording(record(kind, tmp_path / "recorded"), tmp_path)
