@@ -100,7 +100,6 @@ def test_the_map_is_indented_like_the_folders(tmp_path: Path):
     ]
 
 
-@pytest.mark.slow
 def test_the_value_model_is_of_short_classes():
     """The default method can be read class by class: no class is longer than 150 lines."""
     ours = ("culmen.evidence", *(f"culmen.strategies.{name}" for name in ("pedigree", "described")))

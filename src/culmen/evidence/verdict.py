@@ -336,18 +336,8 @@ class Verdict(FreshComparison):
             gain_margin=margin or None if found.noise.one_draw else margin,
             kept_initial=kept,
             challenger=challenger,
-            **self._deciding_case(chosen, initial),
+            **_deciding_case(self, chosen, initial),
         )
-
-    def _deciding_case(self, name: str, initial: str) -> JsonObject:
-        """The case with the largest share of the changes by case, given enough cases."""
-        one, two = self.fresh_rewards(name), self.fresh_rewards(initial)
-        changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
-        total = sum_floats(changes.values())
-        if len(changes) < FEW_CASES or not total:
-            return {}
-        case = max(changes, key=lambda each: changes[each])
-        return {"deciding_case": case, "deciding_share": changes[case] / total}
 
     def _initial_score(self, initial: str, reported: RunResult) -> Score | None:
         """The initial program's score of the same kind as the reported one: fresh beside fresh.
@@ -403,6 +393,17 @@ class Verdict(FreshComparison):
         if belief is None or tally is None:
             return None
         return expected_score(self.ranking, name, tally.count, belief.mean, belief.sd)
+
+
+def _deciding_case(verdict: Verdict, name: str, initial: str) -> JsonObject:
+    """The case with the largest share of the changes by case, given enough cases."""
+    one, two = verdict.fresh_rewards(name), verdict.fresh_rewards(initial)
+    changes = {case: abs(fmean(one[case]) - fmean(two[case])) for case in one if case in two}
+    total = sum_floats(changes.values())
+    if len(changes) < FEW_CASES or not total:
+        return {}
+    case = max(changes, key=changes.__getitem__)
+    return {"deciding_case": case, "deciding_share": changes[case] / total}
 
 
 def _trust_in(verdict: Verdict, name: str) -> JsonObject:
