@@ -85,12 +85,15 @@ print(counts["sql"] / EVALUATIONS, counts["_run_once"] / EVALUATIONS)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("strategy", "sql", "turns"), [("pedigree", 17, 11), ("map_elites", 17, 11)]
+    ("strategy", "sql", "turns"), [("pedigree", 20, 11), ("map_elites", 20, 11)]
 )
 def test_calls_of_the_database_and_turns_of_the_event_loop(
     tmp_path: Path, strategy: str, sql: float, turns: float
 ) -> None:
-    """An evaluation takes few of both, whatever else the machine does."""
+    """An evaluation takes few of both, whatever else the machine does.
+
+    Database calls rise from 12-14 alone to 17 beside three of its kind: fewer share a commit.
+    """
     command = [sys.executable, "-c", COUNTED, strategy, str(tmp_path / "run")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     calls, looped = map(float, done.stdout.split()[-2:])
