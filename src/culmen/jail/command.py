@@ -36,7 +36,10 @@ PASSES, SECONDS = "exit", "seconds"
 WHY = "the command that judges runs the edited files itself"
 
 _KEPT = 4000  # characters kept of what a run printed
-_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_WORD = r"[-+\u2212]?(?:\.?\d[\w.,:/^+-]{0,60}|(?i:nan|inf(?:inity)?)\b)"
+"""What is read as a number, or is none and no guess: a date, a time, a range, a version, NaN."""
+_THOUSANDS = r"\d{1,3}(?:,\d{3})+(?:\.\d*)?"
+_NUMBER = re.compile(rf"([-+]?(?:{_THOUSANDS}|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[a-zA-Z]*")
 _LEFT_OUT = ("__pycache__", ".git")  # what runs of one side may leave, and what tells its name
 _RUNS = "runs"  # of the folder: what culmen writes
 
@@ -142,13 +145,15 @@ class CommandResult(msgspec.Struct, frozen=True):
 
 
 def read_metric(text: str, metric: str) -> float | None:
-    """The last number of this metric in a text; None if there is none that is finite."""
-    if not metric or "{}" in metric or "(" in metric:
-        pattern = metric or "{}"
-        if "{}" in pattern:
-            before, _, after = pattern.partition("{}")
-            pattern = f"{re.escape(before)}({_NUMBER}){re.escape(after)}"
-        found = [match.group(1) for match in re.finditer(pattern, text, re.M)]
+    """The last number of this metric in a text; None if there is none, or the last is in doubt."""
+    if not metric or "{}" in metric:
+        before, _, after = (re.escape(part) for part in metric.partition("{}"))
+        found = re.findall((before or r"(?<![\w.])") + f"({_WORD}){after}", text)
+        word = found[-1].rstrip(".,:/^+-").replace("\u2212", "-") if found else ""
+        number = _NUMBER.fullmatch(word) if len(word) < 60 else None  # longer ones are cut
+        return _finite(number[1].replace(",", "")) if number else None
+    if "(" in metric:
+        found = [match.group(1) for match in re.finditer(metric, text, re.M)]
         return _finite(found[-1]) if found else None
     for line in (text, *reversed(text.splitlines())):
         with contextlib.suppress(ValueError):

@@ -20,7 +20,13 @@ from culmen.extensions.prompt.cases import (
     shown_gain,
 )
 from culmen.extensions.prompt.form import case_messages
-from culmen.extensions.prompt.metrics import Metric, choose_metric, score_answer
+from culmen.extensions.prompt.metrics import (
+    Metric,
+    choose_metric,
+    parse_number,
+    read_verdict,
+    score_answer,
+)
 from culmen.tasks.tables import read_table, table_of_rows
 from tests.extensions.prompt.world import tickets
 
@@ -249,6 +255,61 @@ def test_scores(metric: str, answer: str, label: str, value: float, predicted: s
     )
     found = score_answer(Metric(metric, classes=classes), answer, label)  # pyright: ignore[reportArgumentType]
     assert (found.value, found.predicted) == (value, predicted)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("The answer is 1.5e3.", 1500),
+        ("1.5 × 10³", 1500),
+        ("$1.5 \\times 10^{-3}$", 0.0015),
+        ("1/4", 0.25),
+        ("\N{MINUS SIGN}5", -5),
+        ("- 5", -5),
+        ("\N{MINUS SIGN}$5", -5),
+        ("Steps:\n- 5", 5),
+        ("1, 2, 3", 3),
+        ("In 2020 500 people", 500),
+        ("1,234,567.89", 1234567.89),
+        ("1.500,5", 1500.5),
+        ("about 1,5 metres", 1.5),
+        ("2*3 = 6", 6),
+        ("-0.5 kg", -0.5),
+    ],
+)
+def test_the_number_of_an_answer(text: str, number: float) -> None:
+    assert parse_number(text) == pytest.approx(number)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["12:30", "2024-01-05", "3-5", "3 \N{EN DASH} 5", "10^3", "10**3", "5²", "1 1/2", "1/0", "3+4i"]
+    + ["1.2.3", "1,000,00", "v2", "0x10", "1_000", "1e400", "9" * 400, "inf", "nan", "none", ""],
+)
+def test_what_is_in_doubt_is_no_number(text: str) -> None:
+    assert parse_number(text) is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [
+        ("**Right**", True),
+        ("Yes, it is correct", True),
+        ("right or wrong? Right.", True),
+        ("RIGHT\n\nI found no mistake", True),
+        ("wrong\n\nThe right answer is 5", False),
+        ("Verdict: wrong. The correct answer is 5.", False),
+        ("incorrect", False),
+        ("The answer is not correct.", None),
+        ("It isn't wrong", None),
+        ("Neither right nor wrong", None),
+        ("No, it is right", None),
+        ("right\n\nwrong", None),
+        ("I cannot say", None),
+    ],
+)
+def test_a_judge_in_doubt_gives_no_verdict(reply: str, verdict: bool | None) -> None:
+    assert read_verdict(reply) is verdict
 
 
 def test_a_tolerance_is_for_numbers() -> None:

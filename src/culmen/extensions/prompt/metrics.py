@@ -29,8 +29,24 @@ OTHER = "other"
 """Column of a confusion table for answers that are no label."""
 
 _EDGES = " \t\r\n\"'`*“”‘’«»"
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,\u00a0\u202f' ]*\d|\d)(?:\.\d+)?(?:[eE][-+]?\d+)?|[-+]?\.\d+")
+_THOUSANDS = r"\d{1,3}(?:[,\u00a0\u202f' ]\d{3})+(?:\.\d+)?"
+_CONTINENTAL = r"\d{1,3}(?:[.\u00a0\u202f' ]\d{3})+,\d+"
+_NUMBER = re.compile(
+    # neither a part of a word, date, time, power, sum or mixed number, nor followed by more of one
+    r"(?<![\w.])(?<!\d[-+*/^:,])(?<!\d\*\*)(?<!\d [-+*/^] )(?!(?<=\d )\d+/)([-+]?)"
+    rf"({_CONTINENTAL}|{_THOUSANDS}|\d+,\d+|\d+(?:\.\d+)?|\.\d+)(e[-+]?\d+)?"
+    r"(?: ?/ ?(\d+)| ?(?:[x×*]|\\times|\\cdot) ?10\^?\{?([-+]?\d+)\}?)?"
+    r"(?!\d| \d+/\d|[-+*/^:.,_a-z]\d|\*\*\d| [-+*/^] \d)"
+)
+_RAISED = re.compile("[\u207b\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
+_LOWERED = str.maketrans(
+    "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079", "-0123456789"
+)
 _VERDICT = re.compile(r"\b(right|correct|yes|wrong|incorrect|no)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"[.!?:;\n]+")
+_NEGATION = re.compile(
+    r"\b(?:not|never|n?either|nor|cannot|without|hardly)\b|n['\u2019]t\b", re.IGNORECASE
+)
 
 
 class Metric(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,19 +214,41 @@ def _contains(text: str, words: str) -> bool:
 
 def _number_of_label(label: str) -> float | None:
     """The number that a whole label is, with or without a currency; else None."""
-    bare = normalize_text(label).strip("$€£% ")
-    return parse_number(bare) if _NUMBER.fullmatch(bare) else None
+    bare = _bare_number(label)
+    return _value_of(found) if (found := _NUMBER.fullmatch(bare)) else None
 
 
 def parse_number(text: str) -> float | None:
-    """The number in a text: the whole text's, else the last one; None without any."""
-    bare = normalize_text(text).strip("$€£% ")
-    if re.fullmatch(r"[-+]?\d+,\d+", bare) and not re.fullmatch(r"[-+]?\d{1,3},\d{3}", bare):
-        return float(bare.replace(",", "."))
-    found = _NUMBER.findall(bare)
-    if not found:
-        return None
-    return float(re.sub(r"[,\u00a0\u202f' ]", "", found[-1]))
+    """The number in a text: the whole text's, else the last one; None without any.
+
+    Fractions and powers of ten are numbers; dates, times, ranges and sums are not.
+    """
+    found = [_value_of(match) for match in _NUMBER.finditer(_bare_number(text))]
+    return found[-1] if found else None
+
+
+def _bare_number(text: str) -> str:
+    """The text in one line, without a currency or a percent sign around it, signs as ASCII."""
+    bare = (
+        normalize_text(text).replace("\u2212", "-").replace("\u2013", "-").strip("$\u20ac\u00a3% ")
+    )
+    bare = _RAISED.sub(lambda found: f"^{found[0].translate(_LOWERED)}", bare)
+    bare = re.sub(r"([-+]) ?[$€£] ?(?=[\d.])", r"\1", bare)
+    return re.sub(r"^([-+]) +(?=[\d.]+$)", r"\1", bare)
+
+
+def _value_of(match: re.Match[str]) -> float | None:
+    """The finite value of a match of `_NUMBER`; None if it has none."""
+    sign, digits, exponent, divisor, power = match.groups()
+    bare = re.sub(r"[\u00a0\u202f' ]", "", digits)
+    if re.fullmatch(_THOUSANDS, digits):
+        bare = bare.replace(",", "")
+    elif "," in bare:
+        bare = bare.replace(".", "").replace(",", ".")
+    value = float(f"{sign}{bare}{exponent or ''}") * float(f"1e{power or 0}")
+    if divisor:
+        value = value / float(divisor) if float(divisor) else math.inf
+    return value if math.isfinite(value) else None
 
 
 def _is_near(answer: str, label: str, tolerance: float) -> bool:
@@ -241,6 +279,13 @@ def judge_question(inputs: str, answer: str, label: str) -> list[dict[str, str]]
 
 
 def read_verdict(reply: str) -> bool | None:
-    """True for right, False for wrong, None if the reply has neither."""
-    found = _VERDICT.findall(reply)
-    return found[-1].lower() in ("right", "correct", "yes") if found else None
+    """True for right, False for wrong, None if the reply has neither or leaves it in doubt.
+
+    A sentence that is nothing but a verdict counts; else all words must agree, none negated.
+    """
+    alone = [part.strip(_EDGES) for part in _SENTENCE.split(reply)]
+    found = [word for word in alone if _VERDICT.fullmatch(word)]
+    if not found and not _NEGATION.search(reply):
+        found = _VERDICT.findall(reply)
+    verdicts = {word.lower() in ("right", "correct", "yes") for word in found}
+    return verdicts.pop() if len(verdicts) == 1 else None
