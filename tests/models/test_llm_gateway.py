@@ -17,9 +17,9 @@ from culmen.core.event import EmbedRequest, ProposeRequest, WriteRequest
 from culmen.core.task import Task
 from culmen.core.usage import Usage
 from culmen.models import make_gateway
-from culmen.models.call import BadResponse, Call, Completion, Declined, Reply, Tokens
+from culmen.models.call import BadResponse, Call, ChatMessage, Completion, Declined, Reply, Tokens
 from culmen.models.caller import Providers
-from culmen.models.gateway import ModelGateway
+from culmen.models.gateway import ContextSizes, ModelGateway
 from culmen.models.roles import ModelBook, of_backend
 from culmen.testing.scripted import ScriptedModel
 from tests.models.conftest import FakeClock
@@ -440,7 +440,10 @@ def _limited(
 
 @pytest.mark.parametrize(
     "says",
-    ["maximum context length is {most} tokens, you requested {n}", "context_length_exceeded"],
+    [
+        "maximum context length is {most} tokens, you requested {n}",
+        "context_length_exceeded",
+    ],
 )
 def test_a_prompt_shrinks_to_the_context_that_a_refusal_tells_and_stays_so(
     task, parent, says
@@ -457,6 +460,15 @@ def test_a_prompt_shrinks_to_the_context_that_a_refusal_tells_and_stays_so(
         and asyncio.run(gateway.propose(brief, 2)).candidates
         and len(model.calls) == refused + 2
     )
+
+
+@pytest.mark.parametrize("size", ["131072", "131,072"])
+def test_a_context_is_learnt_from_its_whole_number(size: str) -> None:
+    sizes, model = ContextSizes(), of_backend(_limited(10))
+    call = Call("m", (ChatMessage("user", "x" * 600_000),), max_tokens=1000)
+    sizes.learn_from_refusal(model, call, f"maximum context length is {size} tokens")
+    fitted = sizes.fit_call(model, call, None)
+    assert 130_000 < fitted.prompt_tokens() + fitted.max_tokens <= 131_072
 
 
 def test_a_context_setting_is_kept_to_from_the_first_request(task, parent) -> None:

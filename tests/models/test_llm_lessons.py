@@ -56,6 +56,12 @@ REFUSALS: list[tuple[JsonObject, str, list[FieldChange]]] = [
         "whereas you provided 16384.",
         [FieldChange("max_tokens", value=4096)],
     ),
+    (
+        BODY,
+        "max_tokens is too large: 16,384. This model supports at most 4,096 completion tokens.",
+        [FieldChange("max_tokens", value=4096)],
+    ),
+    (BODY, "Range of max_tokens should be [1,512]", [FieldChange("max_tokens", value=512)]),
     (BODY, "Range of max_tokens should be [1, 8192]", [FieldChange("max_tokens", value=8192)]),
     (
         BODY,

@@ -21,6 +21,7 @@ from culmen.core.wording import clip_middle
 from culmen.models.answerer import QuestionAnswerer
 from culmen.models.call import Call, ChatMessage, Completion
 from culmen.models.caller import Providers, likely_cost
+from culmen.models.lessons import join_thousands
 from culmen.models.prompts.formats import (
     FORMATS,
     SEVERAL,
@@ -419,7 +420,8 @@ class ContextSizes:
     def learn_from_refusal(self, model: ModelSpec, call: Call, refusal: str) -> None:
         """Learn the context size from a refusal."""
         total = call.prompt_tokens() + call.max_tokens
-        numbers = [int(n) for n in _SIZE_IN_REFUSAL.findall(refusal) if int(n) < total]
+        sizes = map(int, _SIZE_IN_REFUSAL.findall(join_thousands(refusal)))
+        numbers = [size for size in sizes if size < total]
         known = self._learnt.get(model.cache_key, total)
         self._learnt[model.cache_key] = (
             min(max(numbers), known * 9 // 10) if numbers else known * 2 // 3

@@ -73,6 +73,12 @@ class FieldChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.field} is {value}{' at most' if _is_limit(self.field) else ''}"
 
 
+def join_thousands(text: str) -> str:
+    """The text with 131,072 and 131_072 as 131072; a list, as in [1,512], stays."""
+    long = r"(?<![\[(\w,.])\d{1,3}(?:[,_]\d{3})+(?!\w)"
+    return re.sub(long, lambda found: re.sub("[,_]", "", found[0]), text)
+
+
 def _is_limit(field: str) -> bool:
     return field.startswith("max_") and field.endswith("_tokens")
 
@@ -82,6 +88,7 @@ def find_changes(body: JsonObject, refusal: str) -> list[FieldChange]:
 
     A wrong value of the user's own is no such field: it stays an error.
     """
+    refusal = join_thousands(refusal)
     is_unknown = _UNKNOWN.search(refusal) is not None
     named = [field for field in body if field not in _NEEDED and _is_named(field, refusal)]
     for field, text in _SET.findall(refusal):
