@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis.strategies import floats, sampled_from
 
 from culmen.core.errors import UserError
 from culmen.jail.command import Command, check_metric, is_confined, read_metric
@@ -36,6 +38,7 @@ from culmen.jail.command import Command, check_metric, is_confined, read_metric
         ("score: 0x1F", "score: {}", None),
         ("Python 3.11.7", "", None),
         ("score 0.3\n" + "9" * 500, "", None),
+        (f"{1e300:,.2f}", "", 1e300),
         ("score [0.1,0.25]", "", None),
         ('log\n{"a": {"b": 2}}\n', "a.b", 2.0),
         ('{\n "a": 1\n}\n', "a", 1.0),
@@ -47,6 +50,16 @@ from culmen.jail.command import Command, check_metric, is_confined, read_metric
 )
 def test_the_metric_is_read(text: str, metric: str, value: float | None):
     assert read_metric(text, metric) == value
+
+
+@given(
+    floats(allow_nan=False, allow_infinity=False),
+    sampled_from(["{!r}", "{:g}", "{:,}", "{:e}", "{:+.3f}"]),
+    sampled_from(["{}", "score: {}", "It is {}.", "({})", "x={}", "{} units"]),
+)
+def test_a_number_as_python_prints_it_is_read(number: float, form: str, text: str):
+    printed = form.format(number)
+    assert read_metric("seed 7\n" + text.format(printed), "") == float(printed.replace(",", ""))
 
 
 @pytest.mark.parametrize("metric", ["(", "(a)(b)"])

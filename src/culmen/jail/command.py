@@ -36,8 +36,9 @@ PASSES, SECONDS = "exit", "seconds"
 WHY = "the command that judges runs the edited files itself"
 
 _KEPT = 4000  # characters kept of what a run printed
-_WORD = r"[-+\u2212]?(?:\.?\d[\w.,:/^+-]{0,60}|(?i:nan|inf(?:inity)?)\b)"
+_WORD = r"([-+\u2212]?(?:\.?\d[\w.,:/^+-]%s|(?i:nan|inf(?:inity)?)\b))"
 """What is read as a number, or is none and no guess: a date, a time, a range, a version, NaN."""
+_LONGEST = 450  # characters of a number; the largest float has 411, with commas
 _THOUSANDS = r"\d{1,3}(?:,\d{3})+(?:\.\d*)?"
 _NUMBER = re.compile(rf"([-+]?(?:{_THOUSANDS}|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)[a-zA-Z]*")
 _LEFT_OUT = ("__pycache__", ".git")  # what runs of one side may leave, and what tells its name
@@ -148,9 +149,10 @@ def read_metric(text: str, metric: str) -> float | None:
     """The last number of this metric in a text; None if there is none, or the last is in doubt."""
     if not metric or "{}" in metric:
         before, _, after = (re.escape(part) for part in metric.partition("{}"))
-        found = re.findall((before or r"(?<![\w.])") + f"({_WORD}){after}", text)
+        word = _WORD % (f"{{0,{_LONGEST}}}" if after else "*+")
+        found = re.findall((before or r"(?<![\w.])") + word + after, text)
         word = found[-1].rstrip(".,:/^+-").replace("\u2212", "-") if found else ""
-        number = _NUMBER.fullmatch(word) if len(word) < 60 else None  # longer ones are cut
+        number = _NUMBER.fullmatch(word) if len(word) < _LONGEST else None
         return _finite(number[1].replace(",", "")) if number else None
     if "(" in metric:
         found = [match.group(1) for match in re.finditer(metric, text, re.M)]

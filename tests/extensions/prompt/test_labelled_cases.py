@@ -281,6 +281,16 @@ def test_the_number_of_an_answer(text: str, number: float) -> None:
     assert parse_number(text) == pytest.approx(number)
 
 
+@given(
+    st.floats(allow_nan=False, allow_infinity=False, min_value=-1e290, max_value=1e290),
+    st.sampled_from(["{!r}", "{:g}", "{:,}", "{:e}", "{:+.3f}"]),
+    st.sampled_from(["{}", "**{}**", "It is {}.", "({})", "x={}", "{} units"]),
+)
+def test_a_number_as_python_prints_it_is_read(number: float, form: str, text: str) -> None:
+    printed = form.format(number)
+    assert parse_number(text.format(printed)) == pytest.approx(float(printed.replace(",", "")))
+
+
 @pytest.mark.parametrize(
     "text",
     [
