@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
@@ -29,6 +29,8 @@ DIFFERENCES = (
     "inspect_ai: a sample without a score (NaN, None) fails if it is evaluated alone, as a case",
     "inspect_ai: a first metric that is a spread (stderr, std, var) is passed over for another, or "
     "for the mean",
+    "inspect_ai: higher scores are better; if the metric is a loss, as perplexity, write "
+    "direction = 'min'",
 )
 """Differences on purpose, compared with 0.3.285."""
 
@@ -104,7 +106,10 @@ class InspectEvaluator:
         The split is the one in a sample's metadata if that is train, val or test.
         """
         cases = []
-        for number, sample in enumerate(self._build_task(self.initial).dataset, 1):
+        task = self._build_task(self.initial)
+        if fault := self._case_fault(task):
+            raise UserError(fault, where="InspectEvaluator", fix="evaluate it without cases")
+        for number, sample in enumerate(task.dataset, 1):
             split = str((sample.metadata or {}).get("split", "train"))
             text = (
                 sample.input
@@ -143,6 +148,15 @@ class InspectEvaluator:
     def _build_task(self, parts: Mapping[str, str]) -> Any:
         return self._task(**self._arguments, **{name: parts[name] for name in self._parameters})
 
+    def _case_fault(self, task: Any) -> str:
+        """The reason why samples of a task cannot be evaluated alone, "" if they can."""
+        chosen = [name for name in ("limit", "sample_id") if self._more.get(name) is not None]
+        if chosen:
+            return f"{chosen[0]} chooses samples, and so do cases"
+        if getattr(task, "sample_source", None) is not None:
+            return "the task makes samples while it runs, which belong to no case"
+        return ""
+
     def _evaluate_samples(
         self, parts: Mapping[str, str], case: Case | None
     ) -> tuple[Any, list[Any]]:
@@ -151,14 +165,16 @@ class InspectEvaluator:
 
         task = self._build_task(parts)
         if case is not None:
+            if fault := self._case_fault(task):
+                raise SampleFailed(fault)
             numbered = enumerate(task.dataset, 1)
             wanted = [
                 sample
                 for n, sample in numbered
                 if str(n if sample.id is None else sample.id) == case.id
             ]
-            if not wanted:
-                raise SampleFailed(f"the task has no sample {case.id}")
+            if len(wanted) != 1:
+                raise SampleFailed(f"the task has {len(wanted) or 'no'} samples {case.id}")
             task.dataset = task.dataset.filter(lambda sample: sample is wanted[0])
         quiet: JsonObject = {
             "display": "none",
@@ -173,6 +189,9 @@ class InspectEvaluator:
             raise _failure_exception(log.error)
         if not samples:
             raise SampleFailed(f"the evaluation ended as {log.status} without a sample")
+        fault = next((each.error for each in samples if each.error and not each.scores), None)
+        if log.status == "error" and fault is not None:  # continue_on_fail; not score_on_error
+            raise _failure_exception(fault)
         return log, samples
 
     def _chosen_score(
@@ -180,26 +199,35 @@ class InspectEvaluator:
     ) -> float:
         """The metric of the chosen scorer (and key); the mean of its values without a metric."""
         declared = None if self._scorer or self._key else getattr(log.eval, "headline_metric", None)
-        scorer = self._scorer or next((name.partition(".")[0] for name in values), "")
-        chosen = f"{scorer}.{self._key}" if self._key else scorer
-        if declared is None and not values.get(chosen):
-            fault = next((sample.error for sample in samples if sample.error), None)
-            if fault is not None:
-                raise _failure_exception(fault)
-            raise SampleFailed(_no_score_text(chosen, values))
-        views = log.results.scores if log.results is not None else ()
         if declared is not None:
             return _declared_metric(log)
-        names = (self._key, scorer) if self._key else (scorer, scorer)
-        for view in views:
-            if (view.name, view.scorer) == names:
-                for name, metric in view.metrics.items():
-                    if name not in _SPREADS:
-                        return float(metric.value)
-        return fmean(values[chosen])
+        views = log.results.scores if log.results is not None else ()
+        scorer = self._scorer or next((view.scorer for view in views), "")
+        chosen = f"{scorer}.{self._key}" if self._key else scorer
+        has_values = bool(values.get(chosen))
+        level = _level_metric(views, scorer, self._key or scorer)
+        if level is not None and (has_values or level.name not in _SCALAR):
+            return float(level.value)
+        if has_values:
+            return fmean(values[chosen])
+        fault = next((sample.error for sample in samples if sample.error), None)
+        if fault is not None:
+            raise _failure_exception(fault)
+        raise SampleFailed(_no_score_text(chosen, values))
 
 
 _SPREADS = ("stderr", "bootstrap_stderr", "std", "var")  # metrics of a spread, not of a level
+_SCALAR = ("accuracy", "mean")  # 0 by inspect, with a warning, for values that are dicts or lists
+
+
+def _level_metric(views: Iterable[Any], scorer: str, name: str) -> Any:
+    """The first metric of a scorer's value that is no spread, None without a scored sample."""
+    for view in views:
+        if (view.scorer, view.name) == (scorer, name):
+            for metric in view.metrics.values():
+                if metric.group or metric.name not in _SPREADS:  # a group may be called "std"
+                    return metric if view.scored_samples else None
+    return None
 
 
 def reduced_values(log: Any, samples: list[Any]) -> dict[str, list[float]]:
@@ -314,6 +342,8 @@ def _describe_samples(samples: list[Any]) -> str:
             f"sample {sample.id}: {question}",
             f"answer: {sample.output.completion}",
             f"target: {sample.target}",
+            *([f"error: {sample.error.message}"] if sample.error else []),
+            *([f"ended by its {sample.limit.type} limit"] if sample.limit else []),
         ]
         for name, score in (sample.scores or {}).items():
             lines.append(
