@@ -244,7 +244,7 @@ def test_metrics_of_every_shape_give_the_package_figure(
     [
         ("no_majority", {}, "unscored"),
         ("same_ids", {}, "2 samples 2"),
-        ("dotted", {"limit": 1}, "limit chooses samples"),
+        ("dotted", {"limit": 1}, "choose samples"),
         ("fails_at_the_end", {}, "invalid syntax|not defined|SyntaxError|NameError"),
     ],
 )

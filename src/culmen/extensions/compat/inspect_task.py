@@ -87,11 +87,7 @@ class InspectEvaluator:
             if name not in known or not isinstance(known[name].default, str)
         ]
         if missing or not self._parameters:
-            what = (
-                f"the task has no text parameter {missing[0]}"
-                if missing
-                else "the task has no text parameter"
-            )
+            what = " ".join(("the task has no text parameter", *missing[:1]))
             fix = (
                 'give it one with a default, as def my_task(system: str = "You are ..."), and use '
                 "it in its solver"
@@ -107,16 +103,13 @@ class InspectEvaluator:
         """
         cases = []
         task = self._build_task(self.initial)
-        if fault := self._case_fault(task):
-            raise UserError(fault, where="InspectEvaluator", fix="evaluate it without cases")
-        for number, sample in enumerate(task.dataset, 1):
+        for name, sample in self._named_samples(task):
             split = str((sample.metadata or {}).get("split", "train"))
             text = (
                 sample.input
                 if isinstance(sample.input, str)
                 else "\n".join(m.text for m in sample.input)
             )
-            name = str(number if sample.id is None else sample.id)
             cases.append(Case(name, text, split=split if split in SPLITS else "train"))
         return tuple(cases)
 
@@ -148,14 +141,19 @@ class InspectEvaluator:
     def _build_task(self, parts: Mapping[str, str]) -> Any:
         return self._task(**self._arguments, **{name: parts[name] for name in self._parameters})
 
-    def _case_fault(self, task: Any) -> str:
-        """The reason why samples of a task cannot be evaluated alone, "" if they can."""
-        chosen = [name for name in ("limit", "sample_id") if self._more.get(name) is not None]
-        if chosen:
-            return f"{chosen[0]} chooses samples, and so do cases"
-        if getattr(task, "sample_source", None) is not None:
-            return "the task makes samples while it runs, which belong to no case"
-        return ""
+    def _named_samples(self, task: Any) -> list[tuple[str, Any]]:
+        """The samples with their names as cases; raise UserError if they cannot be cases."""
+        fault = ""
+        if any(self._more.get(name) is not None for name in ("limit", "sample_id")):
+            fault = "limit and sample_id choose samples, and so do cases"
+        elif getattr(task, "sample_source", None) is not None:
+            fault = "the task makes samples while it runs, which belong to no case"
+        if fault:
+            raise UserError(fault, where="InspectEvaluator", fix="evaluate it without cases")
+        return [
+            (str(number if sample.id is None else sample.id), sample)
+            for number, sample in enumerate(task.dataset, 1)
+        ]
 
     def _evaluate_samples(
         self, parts: Mapping[str, str], case: Case | None
@@ -165,14 +163,7 @@ class InspectEvaluator:
 
         task = self._build_task(parts)
         if case is not None:
-            if fault := self._case_fault(task):
-                raise SampleFailed(fault)
-            numbered = enumerate(task.dataset, 1)
-            wanted = [
-                sample
-                for n, sample in numbered
-                if str(n if sample.id is None else sample.id) == case.id
-            ]
+            wanted = [sample for name, sample in self._named_samples(task) if name == case.id]
             if len(wanted) != 1:
                 raise SampleFailed(f"the task has {len(wanted) or 'no'} samples {case.id}")
             task.dataset = task.dataset.filter(lambda sample: sample is wanted[0])

@@ -20,7 +20,6 @@ VERSION = "ATIF-v1.7"
 FILE = "trajectory.json"
 LONGEST = 256 * 1024  # bytes of a trajectory that is kept
 _STEPS = 400  # events that are kept of a long rollout: its beginning and its end
-_EMBEDDED = "subagent_trajectories"
 _SHOWN_STEPS, _SHOWN_TEXT = 10, 240  # of a trajectory in a model's prompt
 
 
@@ -151,7 +150,8 @@ def count_calls(trajectory: JsonObject) -> int:
 
 def all_steps(trajectory: JsonObject) -> list[JsonObject]:
     """Steps without copied context; those of an embedded sub-agent follow the reference to it."""
-    embedded = {each["trajectory_id"]: each for each in trajectory.get(_EMBEDDED) or ()}
+    agents = trajectory.get("subagent_trajectories") or ()
+    embedded = {each["trajectory_id"]: each for each in agents}
     found: list[JsonObject] = []
     for step in trajectory["steps"]:
         if not step.get("is_copied_context"):
