@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
@@ -70,7 +71,7 @@ class InspectEvaluator:
         **more: Any,
     ) -> None:
         self._task = _load_task_function(task) if isinstance(task, str) else task
-        self._model: Any = model
+        self._model = model
         self._more: JsonObject = more
         self._scorer, self._key = scorer, key
         self._arguments = dict(arguments or {})
@@ -189,16 +190,28 @@ class InspectEvaluator:
         self, log: Any, samples: list[Any], values: Mapping[str, list[float]]
     ) -> float:
         """The metric of the chosen scorer (and key); the mean of its values without a metric."""
+        from inspect_ai.log import headline_metric  # pyright: ignore
+
         declared = None if self._scorer or self._key else getattr(log.eval, "headline_metric", None)
         if declared is not None:
-            return _declared_metric(log)
+            resolved = headline_metric(log)
+            if resolved is None or not resolved.score.scored_samples:
+                raise SampleFailed("the task's headline metric has no sample with a score")
+            return float(resolved.metric.value)
         views = log.results.scores if log.results is not None else ()
         scorer = self._scorer or next((view.scorer for view in views), "")
         chosen = f"{scorer}.{self._key}" if self._key else scorer
         has_values = bool(values.get(chosen))
-        level = _level_metric(views, scorer, self._key or scorer)
-        if level is not None and (has_values or level.name not in _SCALAR):
-            return float(level.value)
+        levels = (
+            (view, metric)
+            for view in views
+            if (view.scorer, view.name) == (scorer, self._key or scorer)
+            for metric in view.metrics.values()
+            if metric.group or metric.name not in _SPREADS  # a group may be called "std"
+        )
+        for view, metric in islice(levels, 1):
+            if view.scored_samples and (has_values or metric.name not in _SCALAR):
+                return float(metric.value)
         if has_values:
             return fmean(values[chosen])
         fault = next((sample.error for sample in samples if sample.error), None)
@@ -209,16 +222,6 @@ class InspectEvaluator:
 
 _SPREADS = ("stderr", "bootstrap_stderr", "std", "var")  # metrics of a spread, not of a level
 _SCALAR = ("accuracy", "mean")  # 0 by inspect, with a warning, for values that are dicts or lists
-
-
-def _level_metric(views: Iterable[Any], scorer: str, name: str) -> Any:
-    """The first metric of a scorer's value that is no spread, None without a scored sample."""
-    for view in views:
-        if (view.scorer, view.name) == (scorer, name):
-            for metric in view.metrics.values():
-                if metric.group or metric.name not in _SPREADS:  # a group may be called "std"
-                    return metric if view.scored_samples else None
-    return None
 
 
 def reduced_values(log: Any, samples: list[Any]) -> dict[str, list[float]]:
@@ -255,16 +258,6 @@ def _named_values(log: Any, samples: list[Any]) -> Iterator[tuple[str, Any]]:
         for name, score in (sample.scores or {}).items():
             if name not in known:
                 yield name, score.value
-
-
-def _declared_metric(log: Any) -> float:
-    """The task's headline metric."""
-    from inspect_ai.log import headline_metric  # pyright: ignore
-
-    resolved = headline_metric(log)
-    if resolved is None or not resolved.score.scored_samples:
-        raise SampleFailed("the task's headline metric has no sample with a score")
-    return float(resolved.metric.value)
 
 
 def _no_score_text(chosen: str, values: Mapping[str, object]) -> str:
