@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# pymoo 0.6.1.5 (numpy 2.5.5)
+# pymoo 0.6.1.5 (numpy 2.4.6)
 # A candidate whose objectives are all NaN is in the first front; one with a single NaN is compared
 # by its other objectives. Hypervolume leaves rows with NaN out without a word.
 . "$(dirname "$0")/environment.sh"
-in_environment pymoo==0.6.1.5 numpy==2.5.5 <<'PYTHON'
+in_environment pymoo==0.6.1.5 numpy==2.4.6 <<'PYTHON'
 import numpy as np
 from pymoo.indicators.hv import HV
 from pymoo.util.nds.non_dominated_sorting import NonDominatedSorting

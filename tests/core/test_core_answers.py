@@ -48,6 +48,7 @@ def scored(score: float, refusal: Refusal | None, case: str = "") -> Observation
         ({"score": 0, "artifacts": {"build": {"error": "rustc is not installed"}}}, "package"),
         ({"score": 0, "status": "exec_error"}, ""),
         ({"score": 0, "validity": 0.0}, ""),
+        ({"score": 0, "validity": -1}, ""),
         ({"score": 0, "valid": False}, ""),
         ({"score": 0, "error": "NameError: name 'x' is not defined"}, ""),
         ({"score": 0, "artifacts": {"failure_stage": "load_data"}}, ""),

@@ -342,6 +342,26 @@ def test_the_card_of_a_task_has_its_goal_and_the_best_value(folder: Path) -> Non
     assert any("card.yaml is left out" in note for note in load(folder).notes)
 
 
+@pytest.mark.parametrize(
+    ("stated", "thresholds"),
+    [
+        ("{cascade_evaluation: false, cascade_thresholds: [0.1]}", None),
+        ("{cascade_thresholds: [0.9]}", (0.9, 0.9)),  # the last one counts on, as in the package
+        ("{cascade_thresholds: [0, 0.3, 0.4]}", (0.0, 0.3)),
+        ("{cascade_thresholds: []}", (0.5, 0.65)),
+        ("{mode: local}", (0.5, 0.65)),
+    ],
+)
+def test_the_card_of_a_task_has_its_cascade(
+    folder: Path, stated: str, thresholds: tuple[float, ...] | None
+) -> None:
+    (folder / "card.yaml").write_text(f"evaluation: {stated}\n")
+    assert load(folder).evaluator.thresholds == thresholds
+    evaluator = folder / "evaluator.py"
+    evaluator.write_text(evaluator.read_text().replace("evaluate_stage", "_stage"))
+    assert load(folder).evaluator.thresholds is None
+
+
 def test_checkpoints_are_pools(folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "openevolve_output"
     for number, programs in ((3, {"a": 0.5}), (20, {"a": 0.5, "b": 0.9, "c": None})):

@@ -5,8 +5,8 @@ and 0 for a judge that did not run. `read_refusal` finds the words that report i
 turns such an answer into a failure if its number is the worst one known. Every form of evaluator is
 read by these rules:
 
-- A *whole* answer failed by a `status` with a word of failure, a `validity` of 0, or a text called
-  `error`, `exception` or `traceback`: among its values, its artifacts, or one level below.
+- A *whole* answer failed by a `status` with a word of failure, a `validity` of 0 or -1, or a text
+  called `error`, `exception` or `traceback`: among its values, its artifacts, or one level below.
 - Other texts count if they report a judge, a package or a program as *absent*, or ask for one to be
   started or installed; those called `stderr` also if they hold an error. A `state`, an `outcome`, a
   `result` or a `verdict` that does so marks the whole answer.
@@ -158,8 +158,8 @@ def _marks(metrics: Mapping[str, float], texts: Mapping[str, str]) -> Iterator[t
         yield from below
     yield from ((name, text) for name, text in texts.items() if _is_failure(name, text))
     for name, value in metrics.items():
-        if name in _VALIDITY and value == 0:
-            yield name, "0"
+        if name in _VALIDITY and value <= 0:  # SkyDiscover has 0 and -1
+            yield name, f"{value:g}"
 
 
 def _is_failure(name: str, text: str) -> bool:

@@ -16,7 +16,7 @@ import pytest
 import culmen
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
-from culmen.core.evaluation import Observation, Status
+from culmen.core.evaluation import Case, Observation, Status
 from culmen.evaluate.local import LocalBackend
 from culmen.tasks import load
 
@@ -171,6 +171,90 @@ def test_a_sample_without_a_score_is_a_failure_in_words(place: Path) -> None:
     sys.modules[made._task.__module__].LEFT[:] = [float("nan")]
     with pytest.raises(Exception, match="unscored"):
         made("add")
+
+
+METRICS = """
+from inspect_ai.scorer import grouped, metric, std, stderr
+
+@metric
+def lengths():
+    return lambda scores: sum(len(each.value) for each in scores) / len(scores)
+
+@metric(scores="unreduced")
+def count():
+    return lambda scores: float(len(scores))
+
+def rated(name, metrics, values):
+    @scorer(metrics=metrics, name=name)
+    def rate():
+        async def score(state, target):
+            value = values[state.epoch - 1]
+            return None if value is None else Score(value=value)
+        return score
+    return rate()
+
+def asked(samples, **more):
+    @task
+    def rates(system: str = "add"):
+        return Task(dataset=samples, solver=[system_message(system), generate()], **more)
+    return rates
+
+TWO = [Sample(input="1+1?", target="2", metadata={"group": name}) for name in ("std", "b")]
+several_spreads = asked(TWO, scorer=rated("r", [stderr(), stderr(cluster="group"), mean()], ["C"]))
+empty_second = asked(TWO, scorer=[rated("r", [mean()], ["C"]), rated("none", [mean()], [None])])
+dotted = asked(TWO, scorer=rated("gpt-4.1", [mean()], ["C"]))
+lists = asked(TWO, scorer=rated("r", [lengths()], [[1, 2, 3]]))
+dicts = asked(TWO, scorer=rated("r", [lengths()], [{"a": 1, "b": "x"}]))
+groups = asked(TWO, scorer=rated("r", [grouped(mean(), "group", all=False), std()], [1]))
+no_majority = asked(TWO, scorer=rated("r", [count(), mean()], ["C", "I"]), epochs=Epochs(2, "majority"))
+same_ids = asked([Sample(input="1+1?", target="2", id=2), Sample(input="1+1?", target="2")], scorer=includes())
+fails_at_the_end = asked([*TWO, Sample(input="bug", target="")], scorer=includes(), continue_on_fail=True)
+fails_with_scores = asked([Sample(input="bug", target="x")], scorer=includes(), score_on_error=True)
+"""
+
+
+def metrics_task(place: Path, name: str, **more: object) -> culmen.InspectEvaluator:
+    text = TASK.replace("import Task, task", "import Epochs, Task, task")
+    (place / "arithmetic.py").write_text(text + METRICS)
+    return evaluator(place, name, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "score"),
+    [
+        ("several_spreads", 1.0),
+        ("empty_second", 1.0),
+        ("dotted", 1.0),
+        ("lists", 3.0),
+        ("dicts", 2.0),
+        ("groups", 1.0),
+        ("fails_with_scores", 0.0),
+    ],
+)
+def test_metrics_of_every_shape_give_the_package_figure(
+    place: Path, name: str, score: float
+) -> None:
+    told = metrics_task(place, name)("add")
+    assert told["score"] == score
+    assert ("error: " in told["feedback"]) == (name == "fails_with_scores")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("no_majority", {}, "unscored"),
+        ("same_ids", {}, "2 samples 2"),
+        ("dotted", {"limit": 1}, "choose samples"),
+        ("fails_at_the_end", {}, "invalid syntax|not defined|SyntaxError|NameError"),
+    ],
+)
+def test_what_has_no_figure_for_a_case_is_a_failure_in_words(
+    place: Path, name: str, options: dict[str, object], words: str
+) -> None:
+    made = metrics_task(place, name, **options)
+    case = Case("2", "") if name in ("same_ids", "dotted") else None
+    with pytest.raises(Exception, match=words):
+        made("add", case)
 
 
 def written(place: Path) -> Path:

@@ -11,6 +11,7 @@ import inspect
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
 from types import NoneType
@@ -29,6 +30,8 @@ DIFFERENCES = (
     "inspect_ai: a sample without a score (NaN, None) fails if it is evaluated alone, as a case",
     "inspect_ai: a first metric that is a spread (stderr, std, var) is passed over for another, or "
     "for the mean",
+    "inspect_ai: higher scores are better; if the metric is a loss, as perplexity, write "
+    "direction = 'min'",
 )
 """Differences on purpose, compared with 0.3.285."""
 
@@ -68,7 +71,7 @@ class InspectEvaluator:
         **more: Any,
     ) -> None:
         self._task = _load_task_function(task) if isinstance(task, str) else task
-        self._model: Any = model
+        self._model = model
         self._more: JsonObject = more
         self._scorer, self._key = scorer, key
         self._arguments = dict(arguments or {})
@@ -85,11 +88,7 @@ class InspectEvaluator:
             if name not in known or not isinstance(known[name].default, str)
         ]
         if missing or not self._parameters:
-            what = (
-                f"the task has no text parameter {missing[0]}"
-                if missing
-                else "the task has no text parameter"
-            )
+            what = " ".join(("the task has no text parameter", *missing[:1]))
             fix = (
                 'give it one with a default, as def my_task(system: str = "You are ..."), and use '
                 "it in its solver"
@@ -104,14 +103,14 @@ class InspectEvaluator:
         The split is the one in a sample's metadata if that is train, val or test.
         """
         cases = []
-        for number, sample in enumerate(self._build_task(self.initial).dataset, 1):
+        task = self._build_task(self.initial)
+        for name, sample in self._named_samples(task):
             split = str((sample.metadata or {}).get("split", "train"))
             text = (
                 sample.input
                 if isinstance(sample.input, str)
                 else "\n".join(m.text for m in sample.input)
             )
-            name = str(number if sample.id is None else sample.id)
             cases.append(Case(name, text, split=split if split in SPLITS else "train"))
         return tuple(cases)
 
@@ -143,6 +142,20 @@ class InspectEvaluator:
     def _build_task(self, parts: Mapping[str, str]) -> Any:
         return self._task(**self._arguments, **{name: parts[name] for name in self._parameters})
 
+    def _named_samples(self, task: Any) -> list[tuple[str, Any]]:
+        """The samples with their names as cases; raise UserError if they cannot be cases."""
+        fault = ""
+        if any(self._more.get(name) is not None for name in ("limit", "sample_id")):
+            fault = "limit and sample_id choose samples, and so do cases"
+        elif getattr(task, "sample_source", None) is not None:
+            fault = "the task makes samples while it runs, which belong to no case"
+        if fault:
+            raise UserError(fault, where="InspectEvaluator", fix="evaluate it without cases")
+        return [
+            (str(number if sample.id is None else sample.id), sample)
+            for number, sample in enumerate(task.dataset, 1)
+        ]
+
     def _evaluate_samples(
         self, parts: Mapping[str, str], case: Case | None
     ) -> tuple[Any, list[Any]]:
@@ -151,14 +164,9 @@ class InspectEvaluator:
 
         task = self._build_task(parts)
         if case is not None:
-            numbered = enumerate(task.dataset, 1)
-            wanted = [
-                sample
-                for n, sample in numbered
-                if str(n if sample.id is None else sample.id) == case.id
-            ]
-            if not wanted:
-                raise SampleFailed(f"the task has no sample {case.id}")
+            wanted = [sample for name, sample in self._named_samples(task) if name == case.id]
+            if len(wanted) != 1:
+                raise SampleFailed(f"the task has {len(wanted) or 'no'} samples {case.id}")
             task.dataset = task.dataset.filter(lambda sample: sample is wanted[0])
         quiet: JsonObject = {
             "display": "none",
@@ -173,33 +181,47 @@ class InspectEvaluator:
             raise _failure_exception(log.error)
         if not samples:
             raise SampleFailed(f"the evaluation ended as {log.status} without a sample")
+        fault = next((each.error for each in samples if each.error and not each.scores), None)
+        if log.status == "error" and fault is not None:  # continue_on_fail; not score_on_error
+            raise _failure_exception(fault)
         return log, samples
 
     def _chosen_score(
         self, log: Any, samples: list[Any], values: Mapping[str, list[float]]
     ) -> float:
         """The metric of the chosen scorer (and key); the mean of its values without a metric."""
+        from inspect_ai.log import headline_metric  # pyright: ignore
+
         declared = None if self._scorer or self._key else getattr(log.eval, "headline_metric", None)
-        scorer = self._scorer or next((name.partition(".")[0] for name in values), "")
-        chosen = f"{scorer}.{self._key}" if self._key else scorer
-        if declared is None and not values.get(chosen):
-            fault = next((sample.error for sample in samples if sample.error), None)
-            if fault is not None:
-                raise _failure_exception(fault)
-            raise SampleFailed(_no_score_text(chosen, values))
-        views = log.results.scores if log.results is not None else ()
         if declared is not None:
-            return _declared_metric(log)
-        names = (self._key, scorer) if self._key else (scorer, scorer)
-        for view in views:
-            if (view.name, view.scorer) == names:
-                for name, metric in view.metrics.items():
-                    if name not in _SPREADS:
-                        return float(metric.value)
-        return fmean(values[chosen])
+            resolved = headline_metric(log)
+            if resolved is None or not resolved.score.scored_samples:
+                raise SampleFailed("the task's headline metric has no sample with a score")
+            return float(resolved.metric.value)
+        views = log.results.scores if log.results is not None else ()
+        scorer = self._scorer or next((view.scorer for view in views), "")
+        chosen = f"{scorer}.{self._key}" if self._key else scorer
+        has_values = bool(values.get(chosen))
+        levels = (
+            (view, metric)
+            for view in views
+            if (view.scorer, view.name) == (scorer, self._key or scorer)
+            for metric in view.metrics.values()
+            if metric.group or metric.name not in _SPREADS  # a group may be called "std"
+        )
+        for view, metric in islice(levels, 1):
+            if view.scored_samples and (has_values or metric.name not in _SCALAR):
+                return float(metric.value)
+        if has_values:
+            return fmean(values[chosen])
+        fault = next((sample.error for sample in samples if sample.error), None)
+        if fault is not None:
+            raise _failure_exception(fault)
+        raise SampleFailed(_no_score_text(chosen, values))
 
 
 _SPREADS = ("stderr", "bootstrap_stderr", "std", "var")  # metrics of a spread, not of a level
+_SCALAR = ("accuracy", "mean")  # 0 by inspect, with a warning, for values that are dicts or lists
 
 
 def reduced_values(log: Any, samples: list[Any]) -> dict[str, list[float]]:
@@ -236,16 +258,6 @@ def _named_values(log: Any, samples: list[Any]) -> Iterator[tuple[str, Any]]:
         for name, score in (sample.scores or {}).items():
             if name not in known:
                 yield name, score.value
-
-
-def _declared_metric(log: Any) -> float:
-    """The task's headline metric."""
-    from inspect_ai.log import headline_metric  # pyright: ignore
-
-    resolved = headline_metric(log)
-    if resolved is None or not resolved.score.scored_samples:
-        raise SampleFailed("the task's headline metric has no sample with a score")
-    return float(resolved.metric.value)
 
 
 def _no_score_text(chosen: str, values: Mapping[str, object]) -> str:
@@ -314,6 +326,8 @@ def _describe_samples(samples: list[Any]) -> str:
             f"sample {sample.id}: {question}",
             f"answer: {sample.output.completion}",
             f"target: {sample.target}",
+            *([f"error: {sample.error.message}"] if sample.error else []),
+            *([f"ended by its {sample.limit.type} limit"] if sample.limit else []),
         ]
         for name, score in (sample.scores or {}).items():
             lines.append(

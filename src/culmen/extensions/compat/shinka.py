@@ -34,7 +34,8 @@ _DIFFERENT = {  # on purpose: words of an evaluator, and what they have no effec
 _ALWAYS = (
     "what is not correct, or has no finite combined_score, has no score; ShinkaEvolve keeps both",
     "an edit fits whole lines in one place, else the reply is a fault; ShinkaEvolve takes the "
-    "first place, also inside of a line, and reads a deletion together with the edit behind it",
+    "first place, also inside of a line, and reads a deletion together with the edit behind it; it "
+    "strips and splits other lines, and leaves an edit at the reply's indentation",
 )
 
 

@@ -1,7 +1,7 @@
 """Spans of a rollout: its trajectory (ATIF) after the conventions for spans of agents.
 
 The conventions: github.com/open-telemetry/semantic-conventions-genai, docs/gen-ai. Messages and
-arguments of tools are left out.
+arguments of tools are left out, as are steps of embedded sub-agents.
 """
 
 from __future__ import annotations

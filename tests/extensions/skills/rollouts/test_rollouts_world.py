@@ -15,11 +15,13 @@ import pytest
 
 import culmen
 from culmen.core.evaluation import TRAJECTORY, Status
+from culmen.core.foreign import Unreadable
 from culmen.core.usage import Budget, Usage
 from culmen.extensions.skills.rollouts.form import RolloutBackend
 from culmen.extensions.skills.rollouts.trajectory import (
     ProgramRow,
     build_trajectory,
+    count_calls,
     last_steps,
     parse_trajectory,
 )
@@ -276,3 +278,38 @@ def test_world_trajectory_of_events() -> None:
         b"\xff",
     ):
         assert parse_trajectory(wrong) is None
+
+
+def test_steps_of_embedded_sub_agents_are_read_and_copied_ones_are_not() -> None:
+    """A sub-agent's steps follow the reference to it; one without a reference comes last."""
+
+    def step(name: str, **more: object) -> dict[str, object]:
+        call = {"tool_call_id": name, "function_name": name, "arguments": {}}
+        return {"source": "agent", "message": "", "tool_calls": [call], **more}
+
+    def trajectory(*steps: object, **more: object) -> dict[str, object]:
+        return {"schema_version": "ATIF-v1.7", "agent": {"name": "a"}, "steps": list(steps), **more}
+
+    inner = trajectory(step("inner"), trajectory_id="c")
+    referred = trajectory(step("sub"), trajectory_id="b", subagent_trajectories=[inner])
+    other = trajectory(step("other"), trajectory_id="d")
+    results = [{"content": None, "subagent_trajectory_ref": [{"trajectory_id": "b"}]}]
+    whole = trajectory(
+        step("copied", is_copied_context=True),
+        step("first", observation={"results": results}),
+        step("second"),
+        subagent_trajectories=[other, referred],
+        continued_trajectory_ref="trajectory.cont-1.json",
+    )
+    found = parse_trajectory(json.dumps(whole).encode())
+    assert found == whole and count_calls(found) == 5
+    assert last_steps(found).splitlines() == [
+        "agent: first() -> ",
+        "agent: sub()",
+        "agent: inner()",
+        "agent: second()",
+        "agent: other()",
+        "(later steps, in trajectory.cont-1.json, are not read)",
+    ]
+    with pytest.raises(Unreadable):  # an embedded one needs its name
+        parse_trajectory(json.dumps(trajectory(step("x"), subagent_trajectories=[{}])).encode())

@@ -23,7 +23,8 @@ Logs = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="SESSIONS",
-        help="Logs of Claude Code, Codex and OpenCode, ATIF trajectories, or folders of them.",
+        help="Logs of Claude Code, Codex and OpenCode, ATIF trajectories, or folders of them. "
+        "Sub-agents are left out.",
         show_default="where these programs keep them",
     ),
 ]

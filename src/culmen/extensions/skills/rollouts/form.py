@@ -604,7 +604,7 @@ class RolloutBackend(Backend):
                 "skill_tokens": float(token_count(candidate.parts)),
                 **({"skills": float(len(skill_names(candidate.parts)))} if is_set else {}),
                 "agent_tokens": float(spent.tokens),
-                "agent_steps": float(len(trial.trajectory["steps"]) - 1),
+                "agent_steps": float(len(trajectory.all_steps(trial.trajectory)) - 1),
                 "tool_calls": float(calls),
                 **({} if trial.uses is None else {"served_calls": float(count_uses(trial.uses))}),
             },

@@ -134,17 +134,37 @@ def parse_trajectory(data: bytes) -> JsonObject | None:
 
 def last_steps(trajectory: JsonObject) -> str:
     """The last steps of the agent in few lines, for a model that is to find out what went wrong."""
-    steps = [step for step in trajectory["steps"] if step.get("source") != "user"]
-    shown = steps[-_SHOWN_STEPS:]
-    left = len(steps) - len(shown)
-    return "\n".join(
-        [*([f"({left} earlier steps are not shown)"] if left else []), *map(_step_line, shown)]
-    )
+    steps = [step for step in all_steps(trajectory) if step.get("source") != "user"]
+    lines = [_step_line(step) for step in steps[-_SHOWN_STEPS:]]
+    if left := len(steps) - len(lines):
+        lines.insert(0, f"({left} earlier steps are not shown)")
+    if more := trajectory.get("continued_trajectory_ref"):
+        lines.append(f"(later steps, in {_short_text(more)}, are not read)")
+    return "\n".join(lines)
 
 
 def count_calls(trajectory: JsonObject) -> int:
-    """Number of tool calls."""
-    return sum(len(step.get("tool_calls") or ()) for step in trajectory["steps"])
+    """Number of tool calls, with those of embedded sub-agents."""
+    return sum(len(step.get("tool_calls") or ()) for step in all_steps(trajectory))
+
+
+def all_steps(trajectory: JsonObject) -> list[JsonObject]:
+    """Steps without copied context; those of an embedded sub-agent follow the reference to it."""
+    agents = trajectory.get("subagent_trajectories") or ()
+    embedded = {each["trajectory_id"]: each for each in agents}
+    found: list[JsonObject] = []
+    for step in trajectory["steps"]:
+        if not step.get("is_copied_context"):
+            found.append(step)
+        for result in _results(step):
+            for reference in result.get("subagent_trajectory_ref") or ():
+                if agent := embedded.pop(reference.get("trajectory_id"), None):
+                    found += all_steps(agent)
+    return found + [step for agent in embedded.values() for step in all_steps(agent)]
+
+
+def _results(step: JsonObject) -> list[JsonObject]:
+    return (step.get("observation") or {}).get("results") or []
 
 
 def _step_line(step: JsonObject) -> str:
@@ -154,7 +174,7 @@ def _step_line(step: JsonObject) -> str:
         named = arguments.get("text") if isinstance(arguments, dict) else None
         words = named if isinstance(named, str) else arguments
         pieces.append(f"{call.get('function_name', '')}({_short_text(words)})")
-    for result in (step.get("observation") or {}).get("results") or ():
+    for result in _results(step):
         pieces.append(f"-> {_short_text(result.get('content'))}")
     return f"{step.get('source', '')}: " + " ".join(filter(None, pieces))
 
