@@ -115,7 +115,7 @@ def best(
     data |= {} if front is None else {"front": front, "chosen": chosen}
     asked = ", ".join(filter(None, [weights and f"weights {weights}", *(limit or ())]))
     return Answer(
-        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front, asked)
+        data, lambda screen: pages.show_best(screen, path, candidate, files, front, asked)
     )
 
 

@@ -347,9 +347,9 @@ class Jail:
             time.sleep(0.01)
 
 
-async def _reap_or_kill(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
-    """Reap a process that was asked to end; kill its session if it does not."""
-    pause = 0.001
+async def _reap_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Reap a process that was asked to end; kill its session if it does not in five seconds."""
+    pause, patience = 0.001, 5.0
     while process.poll() is None and patience > 0:
         await asyncio.sleep(pause)
         patience -= pause
