@@ -91,18 +91,12 @@ def best(
         raise UserError(
             "nothing has scored yet", where=str(path), fix=f"culmen show {run_name(path)} --log"
         )
-    front = views.pareto_front(path)
-    chosen = (
-        result.id
-        if front is None or not front.members
-        else front.choose(_parse_weights(weights), limit or ()).id
-    )
+    front, chosen = views.pareto_front(path), result.id
     if front is None and (weights or limit):
-        raise UserError(
-            "this task has one score",
-            where="--weights, --limit",
-            fix=f"culmen best {run_name(path)}",
-        )
+        what, fix = "this task has one score", f"culmen best {run_name(path)}"
+        raise UserError(what, where="--weights, --limit", fix=fix)
+    if front is not None and front.members:
+        chosen = front.choose(_parse_weights(weights), limit or ()).id
     candidate = JournalObservations(path).candidate(chosen)
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {

@@ -225,19 +225,19 @@ def _error_kind(error: CulmenError) -> str:
 
 
 _OTHER_WORDS = {  # names of these verbs in other programs, and guesses of users
-    "check": ("eval", "evaluate", "test", "validate", "try"),
-    "best": ("result", "results", "winner"),
-    "runs fork": ("extend", "branch"),
-    "show --log": ("logs", "events", "history", "tail"),
-    "new": ("init", "create"),
-    "resume": ("continue", "restart"),
-    "run": ("evolve", "optimize", "optimise", "search", "start", "train"),
-    "status --all": ("list", "ls", "ps"),
-    "runs stop": ("kill", "cancel", "pause"),
-    "ui": ("dashboard", "serve", "web", "gui", "visualize"),
-    "runs vacuum": ("clean", "gc"),
+    "check": "eval evaluate test validate try",
+    "best": "result results winner",
+    "runs fork": "extend branch",
+    "show --log": "logs events history tail",
+    "new": "init create",
+    "resume": "continue restart",
+    "run": "evolve optimize optimise search start train",
+    "status --all": "list ls ps",
+    "runs stop": "kill cancel pause",
+    "ui": "dashboard serve web gui visualize",
+    "runs vacuum": "clean gc",
 }
-_VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words}
+_VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words.split()}
 EXTENSION_OF = {
     "advisor": "train",
     "audit": "audit",
@@ -276,32 +276,21 @@ def _expand_aliases(words: list[str]) -> list[str]:
 
 _OTHER_OPTIONS = {  # names of these options in other programs, and guesses of users
     "--budget evaluations=N": (
-        "--iterations",
-        "--max-iterations",
-        "--num-iterations",
-        "--n-iterations",
-        "--n-trials",
-        "--trials",
-        "--generations",
-        "--num-generations",
-        "--evaluations",
-        "--max-metric-calls",
-        "--max-evals",
-        "--max-evaluations",
-        "--evals",
-        "--n-evals",
+        "--iterations --max-iterations --num-iterations --n-iterations --n-trials "
+        "--trials --generations --num-generations --evaluations --max-metric-calls "
+        "--max-evals --max-evaluations --evals --n-evals"
     ),
-    "--budget dollars=N": ("--dollars", "--max-cost", "--cost", "--max-dollars"),
-    "--budget calls=N": ("--calls", "--max-calls"),
-    "--budget seconds=10m": ("--seconds", "--time", "--timeout", "--max-time", "--minutes"),
-    "--run-dir DIR": ("--output", "--output-dir", "--out", "-o", "--save-dir", "--results-dir"),
-    "--seed-program FILE": ("--initial-program", "--init-program", "--program", "--initial"),
-    "--model NAME": ("--llm", "--lm", "--primary-model"),
-    "--models FILE": ("--config", "-c"),
-    "--direction min": ("--minimize", "--minimise"),
-    "--direction max": ("--maximize", "--maximise"),
+    "--budget dollars=N": "--dollars --max-cost --cost --max-dollars",
+    "--budget calls=N": "--calls --max-calls",
+    "--budget seconds=10m": "--seconds --time --timeout --max-time --minutes",
+    "--run-dir DIR": "--output --output-dir --out -o --save-dir --results-dir",
+    "--seed-program FILE": "--initial-program --init-program --program --initial",
+    "--model NAME": "--llm --lm --primary-model",
+    "--models FILE": "--config -c",
+    "--direction min": "--minimize --minimise",
+    "--direction max": "--maximize --maximise",
 }
-_OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words}
+_OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words.split()}
 
 
 def _suggested_command(error: Any, command: str) -> str:
