@@ -28,7 +28,6 @@ from culmen.jail.confine import REMOVE, WORK, ChildLimits, ForkRequest, JailPoli
 
 # a fork-server imports the task's packages, which may be large and on a cold disk
 START_SECONDS = 120.0
-_PACKET = 1 << 16
 _CODE = "import sys; sys.path.append({root!r}); from culmen.jail.zygote import main; main()"
 SEARCH_PATH = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
 """Folders of the programs that candidates may run."""
@@ -162,7 +161,7 @@ class Jail:
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
                 async with asyncio.timeout(START_SECONDS):  # not `wait_for`: Ctrl-C goes first
-                    hello = await loop.sock_recv(ours, _PACKET)
+                    hello = await loop.sock_recv(ours, wire.PACKET_BYTES)
             except (OSError, TimeoutError) as error:
                 hello = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
             complaints.seek(0)
@@ -298,7 +297,7 @@ class Jail:
     def _on_exit_message(self) -> None:
         assert self._control is not None
         try:
-            data = self._control.recv(_PACKET)
+            data = self._control.recv(wire.PACKET_BYTES)
         except BlockingIOError:
             return
         except OSError:
