@@ -244,9 +244,7 @@ def show(
         raise UserError(what, where=", ".join(chosen), fix="leave all of them out but one")
     if not log and events != LogFlags():
         raise UserError(
-            "this option is for the events of a run",
-            where="--last, --all",
-            fix="add --log",
+            "this option is for the events of a run", where="--last, --all", fix="add --log"
         )
     path = _find_shown_run(run) if candidate is None else find_run(run)
     if log:
@@ -314,10 +312,7 @@ def diff_lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
 
 
 def show_diff(
-    screen: Screen,
-    first: CandidateDetail,
-    second: CandidateDetail,
-    lines: Sequence[str],
+    screen: Screen, first: CandidateDetail, second: CandidateDetail, lines: Sequence[str]
 ) -> None:
     """Print a diff in colour."""
     if screen.out.is_terminal:

@@ -72,10 +72,7 @@ def demo(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/..."),
     ] = None,
-    strategy: Annotated[
-        str,
-        typer.Option(help="pedigree or polca."),
-    ] = DEFAULT_STRATEGY,
+    strategy: Annotated[str, typer.Option(help="pedigree or polca.")] = DEFAULT_STRATEGY,
 ) -> Answer:
     """Watch a real search: circle packing, offline, in about a minute."""
     if strategy not in SETTINGS:

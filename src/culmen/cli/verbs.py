@@ -67,16 +67,13 @@ Direction = Annotated[
     typer.Option(metavar="WAY", help="max or min, without a task.toml.", show_default="max"),
 ]
 SeedProgram = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="Initial program. Repeatable."),
+    list[Path] | None, typer.Option(metavar="FILE", help="Initial program. Repeatable.")
 ]
 SkillPath = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent."),
+    Path | None, typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent.")
 ]
 TasksFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried."),
+    Path | None, typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried.")
 ]
 AskedModels = Annotated[
     list[str] | None,
@@ -140,8 +137,7 @@ class CommandFlags:
 
     command: Annotated[str | None, typer.Option(hidden=True)] = None
     edit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="A file that may change. Repeatable."),
+        list[str] | None, typer.Option(metavar="FILE", help="A file that may change. Repeatable.")
     ] = None
     metric: Annotated[
         str,

@@ -44,12 +44,7 @@ ENVIRONMENT = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 # package -> the extra of culmen that installs it
-EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "sklearn": "pools",
-    "scipy": "tasks",
-}
+EXTRAS = {"torch": "train", "transformers": "train", "sklearn": "pools", "scipy": "tasks"}
 # environment variable with the name of the fork-server that a process descends from
 MARK = "CULMEN_JAIL"
 _GROUPS = Path("/sys/fs/cgroup")
