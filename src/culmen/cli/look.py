@@ -25,7 +25,7 @@ from culmen.report.figures import (
 )
 
 if TYPE_CHECKING:
-    from culmen.core.event import Entry, Event
+    from culmen.core.event import Event
     from culmen.core.result import DecisionFacts, Explanation
     from culmen.store.views import CandidateDetail
 
@@ -344,6 +344,7 @@ _LOGGED = ("done", "note", "torn", "stop", "state", "tell")
 
 def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlags) -> Answer:
     """The events of a run."""
+    from culmen.report.words import describe_entry
     from culmen.store import views
 
     kinds = (*_LOGGED, "started") if wanted.every else _LOGGED
@@ -351,7 +352,13 @@ def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlag
         fix = f"culmen show {run_name(path)} --log"
         raise UserError("the events are those of the whole run", where="--log", fix=fix)
     last = None if wanted.every else wanted.last or _LAST
-    events = _last_events(path, kinds, last)
+    # at most every other event starts an effect: the last N others are among the last 3 N
+    seq = 0 if last is None else max(0, views.run_status(path).events - 3 * last)
+    events: list[Event] = []
+    while page := views.log_events(path, seq, _PAGE, kinds):
+        events += page
+        seq = page[-1].seq
+    events = events if last is None else events[-last:]
     if screen.as_json:
         return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
 
@@ -364,23 +371,13 @@ def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlag
                 f"all of them: culmen show {run_name(path)} --log --all"
             )
         for event in events:
-            _show_event(screen, event)
+            entry = event.entry
+            is_effect = entry.kind in ("started", "done", "torn") and entry.key
+            number = f"#{entry.key}" if is_effect else ""
+            columns = f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {number:>5}"
+            screen.print_line(f"{columns}  {describe_entry(entry)}")
 
     return Answer(None, show)
-
-
-def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Event]:
-    """The last `last` events of these kinds, all of them for None."""
-    from culmen.store import views
-
-    # at most every other event starts an effect, so the last N others are among the
-    # last 3 N
-    seq = 0 if last is None else max(0, views.run_status(run).events - 3 * last)
-    events: list[Event] = []
-    while page := views.log_events(run, seq, _PAGE, kinds):
-        events += page
-        seq = page[-1].seq
-    return events if last is None else events[-last:]
 
 
 def _event_data(event: Event) -> JsonObject:
@@ -388,25 +385,8 @@ def _event_data(event: Event) -> JsonObject:
 
     from culmen.report.words import describe_entry
 
-    plain = msgspec.to_builtins(event)
-    return {
-        "seq": plain["seq"],
-        "time": plain["time"],
-        "words": describe_entry(event.entry),
-        **plain["entry"],
-    }
-
-
-def _show_event(screen: Screen, event: Event) -> None:
-    from culmen.report.words import describe_entry
-
-    entry = event.entry
-    columns = f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {_effect_number(entry):>5}"
-    screen.print_line(f"{columns}  {describe_entry(entry)}")
-
-
-def _effect_number(entry: Entry) -> str:
-    return f"#{entry.key}" if entry.kind in ("started", "done", "torn") and entry.key else ""
+    words, plain = describe_entry(event.entry), msgspec.to_builtins(event.entry)
+    return {"seq": event.seq, "time": event.time, "words": words, **plain}
 
 
 # The view `show --explain`: one decision of a run in words and numbers.

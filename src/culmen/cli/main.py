@@ -411,9 +411,8 @@ def describe_move(words: Sequence[str]) -> tuple[str, str] | None:
     today = current_words(words)
     options = {word.partition("=")[0] for word in today}
     for gone, answer in GONE.items():
-        names = gone.split()
-        verb = [name for name in names if not name.startswith("-")]
-        if today[: len(verb)] == verb and options.issuperset(names):
+        verb = gone.partition(" --")[0].split()
+        if today[: len(verb)] == verb and options.issuperset(gone.split()):
             return answer
     if today == list(words):
         return None
