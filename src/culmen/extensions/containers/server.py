@@ -128,7 +128,7 @@ class _Server:
         socket.send_fds(
             self._control,
             [json.dumps(message).encode()],
-            [theirs.fileno(), printed, *(e.fileno() for e in ends)],
+            [theirs.fileno(), printed, *map(socket.socket.fileno, ends)],
         )
         theirs.close()
         os.close(printed)
