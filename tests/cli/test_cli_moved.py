@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +23,9 @@ MOVED = {
     "reproduce polca/table1 --toy": "paper reproduce polca/table1 --toy",
     "bench polca --seeds 3": "compare --suite polca --seeds 3",
     "score a best --split test": "compare score a best --split test",
+    "compare bench polca --seeds 3": "compare --suite polca --seeds 3",
+    "show a --follow": "runs watch a",
+    "log a -f": "runs watch a",
     "diff": "show --diff seed",
     "log a --follow": "runs watch a",
     "diff a": "show a --diff seed",
@@ -73,9 +78,43 @@ def test_verbs_that_have_options_of_such_names_keep_them(place: Place) -> None:
     assert main.current_words(words) == words
 
 
+def test_a_run_of_that_name_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.current_words(["compare", "bench", "b"])[1] == "--suite"
+    (tmp_path / "runs" / "bench").mkdir(parents=True)
+    assert main.current_words(["compare", "bench", "b"]) == ["compare", "bench", "b"]
+
+
+@pytest.mark.parametrize(
+    "gone", [*main.GONE, "nightly", "db migrate", "advisor chat", "log --starts"]
+)
+def test_what_is_gone_is_answered_with_a_sentence_and_a_command(place: Place, gone: str) -> None:
+    asked = place.here(*gone.split(), "a")
+    what, command = asked.err.removeprefix("Error: ").rstrip().split("\n  next   ")
+    assert (asked.code, asked.out) == (2, "")
+    assert (what, command) in main.GONE.values()
+
+
 def test_every_verb_of_before_leads_to_one_of_today() -> None:
-    commands: Any = typer.main.get_command(main.make_app())
-    for verb in main.VERBS:
-        first, *rest = main.current_words([verb])
-        assert first in commands.commands
-        assert first == "show" or verb == "bench" or rest[0] in commands.commands[first].commands
+    root: Any = typer.main.get_command(main.make_app())
+    answers = "; ".join(command for _, command in main.GONE.values())
+    told = re.findall(r"culmen ((?:[a-z]+ ?)+)", answers)
+    moved = (" ".join(main.current_words([verb])) for verb in main.VERBS)
+    for words in (*told, *(found for found in moved if found not in main.GONE)):
+        found = root
+        for word in words.partition(" --")[0].split():
+            if hasattr(found, "commands"):
+                found = found.commands[word]
+        assert found is not root, words
+
+
+def test_no_verb_or_option_of_today_is_told_to_be_gone() -> None:
+    root: Any = typer.main.get_command(main.make_app())
+    for gone in main.GONE:
+        found = root
+        for word in gone.split():
+            found = found.commands.get(word) if hasattr(found, "commands") else found
+            if found is None:
+                break
+        options = {name for each in getattr(found, "params", ()) for name in each.opts}
+        assert found is None or not options.issuperset(re.findall("--[a-z]+", gone)), gone

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation, Status
+from culmen.core.spread import spread_of
 from culmen.core.task import Task
 from culmen.evidence.account import FINAL, SEARCH, PooledNoise
 from culmen.evidence.evidence import Evidence
@@ -27,7 +28,6 @@ from culmen.evidence.intervals import (
 )
 from culmen.evidence.noise import NoiseLaw
 from culmen.evidence.pedigree.arrays import Floats
-from culmen.evidence.spread import spread_of
 
 Values = Mapping[str, Sequence[float]]
 

@@ -52,7 +52,11 @@ def ground(shared: Grounds) -> Grounds:
 def test_call_sends_plain_data(ground: Make, program: str, value: str) -> None:
     observation = ground(ECHO).one(program, case=Case("c", {"a": 1}))
     assert (observation.status, observation.feedback) == (Status.OK, value)
-    assert observation.is_verified and observation.case == "c" and observation.evaluator == "d" * 8
+    assert (
+        observation.trust == "verified"
+        and observation.case == "c"
+        and observation.evaluator == "d" * 8
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from culmen.evaluate.check import (
     pooled_deviation,
     spread_cases,
 )
-from culmen.evaluate.findings import tried_cases
+from culmen.evaluate.findings import evaluator_faults, tried_cases
 from culmen.evaluate.local import LocalBackend
 from culmen.tasks import load
 
@@ -415,3 +415,35 @@ def test_a_program_that_a_run_could_not_read_is_an_error(tmp_path: Path) -> None
     found = asyncio.run(check_task(load(other), LocalBackend(load(other), 2), 2)).findings
     (unread,) = [finding.what for finding in found if finding.level == "error"]
     assert "a run could not read a program: unreadable: TooLong" in unread
+
+
+def raised(candidate: str, case: str, error: str = "KeyError: 'x'", line: int = 12) -> Observation:
+    """An evaluation that a line of the evaluator ended."""
+    trace = (
+        f'Traceback (most recent call last):\n  File "/t/evaluator.py", line {line}, in f\n    x\n'
+    )
+    reason, feedback = "scorer_raised", trace + error
+    return Observation(candidate, Status.INVALID, case=case, reason=reason, feedback=feedback)
+
+
+def test_lines_that_raise_are_told_apart_and_the_most_frequent_comes_first() -> None:
+    seen = [Observation("a", Status.OK, 1.0, case="3")]
+    seen += [raised("a", "1", "pkg.Oops", 20), *(raised("a", case) for case in "24")]
+    assert [each.what for each in evaluator_faults(seen)] == [
+        "evaluator.py:12 raises KeyError on 2 of 4 cases: 2, 4",
+        "evaluator.py:20 raises pkg.Oops on 1 of 4 cases: 1",
+    ]
+
+
+def test_many_cases_are_named_in_part_and_without_cases_evaluations_are_counted() -> None:
+    scored = Observation("a", Status.OK, 1.0, case="c0")
+    (fault,) = evaluator_faults([scored, *(raised("a", f"c{n}") for n in range(11))])
+    assert fault.what.endswith("on 11 of 11 cases: c0, c1, c2, c3, c4, c5, c6, c7, 3 more")
+    (fault,) = evaluator_faults(
+        [Observation("a", Status.OK, 1.0), raised("a", ""), raised("b", "")]
+    )
+    assert fault.what == "evaluator.py:12 raises KeyError in 2 of 3 evaluations"
+
+
+def test_a_line_that_raises_for_programs_that_never_score_is_no_fault_of_the_evaluator() -> None:
+    assert evaluator_faults([raised("a", "1"), Observation("b", Status.OK, 1.0, case="1")]) == []

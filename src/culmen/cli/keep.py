@@ -93,31 +93,10 @@ def replay(
 
 
 def replay_run(run: Path, verify: bool) -> Answer:
-    """Replay the run in a folder, and compare with its journal."""
-    from culmen.engine.replay import replay_journal
-    from culmen.run.assemble import rebuild_search
-    from culmen.run.options import RunObjects
-    from culmen.store.journal import SqlJournal
-
-    journal = SqlJournal.open(run)
-    end: JsonObject = {}  # the last state in the journal
+    """Replay the run in a folder, and what follows its checkpoint; compare with its journal."""
     differences: list[str] = []
-    effects = 0
-    try:
-        journal.check()
-        search, estimate = rebuild_search(journal.meta, RunObjects())
-        try:
-            replayed = replay_journal(search, _remember_state(journal.retrace(), end), estimate)
-            effects = replayed.effects
-            if end.get("state") == "finished":
-                differences += _replay_differences(search, end)
-        except JournalMismatch as error:
-            differences.append(f"{error.what}: {error.where}")
-        finally:
-            search.close()
-    finally:
-        journal.close()
-    checkpoint = 0 if differences else _replay_from_checkpoint(run, differences)
+    _, effects, end = _replay_part(run, differences, is_whole=True)
+    checkpoint = 0 if differences else _replay_part(run, differences, is_whole=False)[0]
     data = {
         "run": run.name,
         "matches": not differences,
@@ -131,28 +110,39 @@ def replay_run(run: Path, verify: bool) -> Answer:
     return Answer(data, lambda screen: _show_replay(screen, data), code)
 
 
-def _replay_from_checkpoint(run: Path, differences: list[str]) -> int:
-    """Replay what follows the run's checkpoint, too; its event, 0 without one."""
+def _replay_part(
+    run: Path, differences: list[str], *, is_whole: bool
+) -> tuple[int, int, JsonObject]:
+    """Replay a run, or what follows its checkpoint, if it has one.
+
+    Returns the event that it began after, the number of effects, and the journal's last state.
+    """
     from culmen.engine.replay import replay_journal
     from culmen.run.assemble import checkpoint_file, rebuild_search, restore_checkpoint
     from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal
 
+    after, effects, end = 0, 0, JsonObject()
     with SqlJournal.open(run) as journal:
-        search, estimate = rebuild_search(journal.meta, RunObjects(), run)
-        checkpoints = checkpoint_file(run, journal.meta, search)
-        after = 0 if checkpoints is None else restore_checkpoint(search, checkpoints)
-        end: JsonObject = {}
+        if is_whole:
+            journal.check()
+        search, estimate = rebuild_search(journal.meta, RunObjects(), None if is_whole else run)
+        if not is_whole and (checkpoints := checkpoint_file(run, journal.meta, search)):
+            after = restore_checkpoint(search, checkpoints)
         try:
-            if after:
-                replay_journal(search, _remember_state(journal.retrace(after), end), estimate)
-            if after and end.get("state") == "finished":
+            if is_whole or after:
+                events = _remember_state(journal.retrace(after), end)
+                effects = replay_journal(search, events, estimate).effects
+            if end.get("state") == "finished":
                 differences += _replay_differences(search, end)
         except JournalMismatch as error:
-            differences.append(f"from the checkpoint after event {after}: {error.what}")
+            what = f"{error.what}: {error.where}"
+            if after:
+                what = f"from the checkpoint after event {after}: {error.what}"
+            differences.append(what)
         finally:
             search.close()
-    return after
+    return after, effects, end
 
 
 def _remember_state(events: Iterator[Event], last: JsonObject) -> Iterator[Event]:

@@ -25,7 +25,7 @@ from culmen.report.figures import (
 )
 
 if TYPE_CHECKING:
-    from culmen.core.event import Entry, Event
+    from culmen.core.event import Event
     from culmen.core.result import DecisionFacts, Explanation
     from culmen.store.views import CandidateDetail
 
@@ -91,18 +91,12 @@ def best(
         raise UserError(
             "nothing has scored yet", where=str(path), fix=f"culmen show {run_name(path)} --log"
         )
-    front = views.pareto_front(path)
-    chosen = (
-        result.id
-        if front is None or not front.members
-        else front.choose(_parse_weights(weights), limit or ()).id
-    )
+    front, chosen = views.pareto_front(path), result.id
     if front is None and (weights or limit):
-        raise UserError(
-            "this task has one score",
-            where="--weights, --limit",
-            fix=f"culmen best {run_name(path)}",
-        )
+        what, fix = "this task has one score", f"culmen best {run_name(path)}"
+        raise UserError(what, where="--weights, --limit", fix=fix)
+    if front is not None and front.members:
+        chosen = front.choose(_parse_weights(weights), limit or ()).id
     candidate = JournalObservations(path).candidate(chosen)
     files = [] if out is None else _write_parts(candidate.parts, out)
     data = {
@@ -115,7 +109,7 @@ def best(
     data |= {} if front is None else {"front": front, "chosen": chosen}
     asked = ", ".join(filter(None, [weights and f"weights {weights}", *(limit or ())]))
     return Answer(
-        data, lambda screen: pages.show_best(screen, path, result, candidate, files, front, asked)
+        data, lambda screen: pages.show_best(screen, path, candidate, files, front, asked)
     )
 
 
@@ -250,9 +244,7 @@ def show(
         raise UserError(what, where=", ".join(chosen), fix="leave all of them out but one")
     if not log and events != LogFlags():
         raise UserError(
-            "this option is for the events of a run",
-            where="--last, --all",
-            fix="add --log",
+            "this option is for the events of a run", where="--last, --all", fix="add --log"
         )
     path = _find_shown_run(run) if candidate is None else find_run(run)
     if log:
@@ -320,10 +312,7 @@ def diff_lines(first: CandidateDetail, second: CandidateDetail) -> list[str]:
 
 
 def show_diff(
-    screen: Screen,
-    first: CandidateDetail,
-    second: CandidateDetail,
-    lines: Sequence[str],
+    screen: Screen, first: CandidateDetail, second: CandidateDetail, lines: Sequence[str]
 ) -> None:
     """Print a diff in colour."""
     if screen.out.is_terminal:
@@ -355,6 +344,7 @@ _LOGGED = ("done", "note", "torn", "stop", "state", "tell")
 
 def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlags) -> Answer:
     """The events of a run."""
+    from culmen.report.words import describe_entry
     from culmen.store import views
 
     kinds = (*_LOGGED, "started") if wanted.every else _LOGGED
@@ -362,7 +352,13 @@ def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlag
         fix = f"culmen show {run_name(path)} --log"
         raise UserError("the events are those of the whole run", where="--log", fix=fix)
     last = None if wanted.every else wanted.last or _LAST
-    events = _last_events(path, kinds, last)
+    # at most every other event starts an effect: the last N others are among the last 3 N
+    seq = 0 if last is None else max(0, views.run_status(path).events - 3 * last)
+    events: list[Event] = []
+    while page := views.log_events(path, seq, _PAGE, kinds):
+        events += page
+        seq = page[-1].seq
+    events = events if last is None else events[-last:]
     if screen.as_json:
         return Answer({"run": path.name, "events": [_event_data(event) for event in events]})
 
@@ -375,23 +371,13 @@ def _show_log(screen: Screen, path: Path, candidate: str | None, wanted: LogFlag
                 f"all of them: culmen show {run_name(path)} --log --all"
             )
         for event in events:
-            _show_event(screen, event)
+            entry = event.entry
+            is_effect = entry.kind in ("started", "done", "torn") and entry.key
+            number = f"#{entry.key}" if is_effect else ""
+            columns = f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {number:>5}"
+            screen.print_line(f"{columns}  {describe_entry(entry)}")
 
     return Answer(None, show)
-
-
-def _last_events(run: Path, kinds: Sequence[str], last: int | None) -> list[Event]:
-    """The last `last` events of these kinds, all of them for None."""
-    from culmen.store import views
-
-    # at most every other event starts an effect, so the last N others are among the
-    # last 3 N
-    seq = 0 if last is None else max(0, views.run_status(run).events - 3 * last)
-    events: list[Event] = []
-    while page := views.log_events(run, seq, _PAGE, kinds):
-        events += page
-        seq = page[-1].seq
-    return events if last is None else events[-last:]
 
 
 def _event_data(event: Event) -> JsonObject:
@@ -399,25 +385,8 @@ def _event_data(event: Event) -> JsonObject:
 
     from culmen.report.words import describe_entry
 
-    plain = msgspec.to_builtins(event)
-    return {
-        "seq": plain["seq"],
-        "time": plain["time"],
-        "words": describe_entry(event.entry),
-        **plain["entry"],
-    }
-
-
-def _show_event(screen: Screen, event: Event) -> None:
-    from culmen.report.words import describe_entry
-
-    entry = event.entry
-    columns = f"{event.seq:>6}  {clock_text(entry.elapsed):>7}  {_effect_number(entry):>5}"
-    screen.print_line(f"{columns}  {describe_entry(entry)}")
-
-
-def _effect_number(entry: Entry) -> str:
-    return f"#{entry.key}" if entry.kind in ("started", "done", "torn") and entry.key else ""
+    words, plain = describe_entry(event.entry), msgspec.to_builtins(event.entry)
+    return {"seq": event.seq, "time": event.time, "words": words, **plain}
 
 
 # The view `show --explain`: one decision of a run in words and numbers.

@@ -141,9 +141,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_verb(words: list[str], screen: Screen) -> int:
-    if (today := current_words(words)) != words:
-        what, command = describe_move(words, today)
-        screen.print_error("usage", what, fix=command)
+    if moved := describe_move(words):
+        screen.print_error("usage", moved[0], fix=moved[1])
         return UserError.exit_code
     try:
         completes = "_CULMEN_COMPLETE" in os.environ  # any word may come
@@ -226,20 +225,19 @@ def _error_kind(error: CulmenError) -> str:
 
 
 _OTHER_WORDS = {  # names of these verbs in other programs, and guesses of users
-    "check": ("eval", "evaluate", "test", "validate", "try"),
-    "best": ("result", "results", "winner"),
-    "runs fork": ("extend", "branch"),
-    "show --log": ("logs", "events", "history", "tail"),
-    "new": ("init", "create"),
-    "resume": ("continue", "restart"),
-    "run": ("evolve", "optimize", "optimise", "search", "start", "train"),
-    "status --all": ("list", "ls", "ps"),
-    "runs stop": ("kill", "cancel", "pause"),
-    "ui": ("dashboard", "serve", "web", "gui", "visualize"),
-    "runs vacuum": ("clean", "gc"),
-    "docs scaling": ("queue", "worker"),  # Ray and Slurm do what these did
+    "check": "eval evaluate test validate try",
+    "best": "result results winner",
+    "runs fork": "extend branch",
+    "show --log": "logs events history tail",
+    "new": "init create",
+    "resume": "continue restart",
+    "run": "evolve optimize optimise search start train",
+    "status --all": "list ls ps",
+    "runs stop": "kill cancel pause",
+    "ui": "dashboard serve web gui visualize",
+    "runs vacuum": "clean gc",
 }
-_VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words}
+_VERBS = {word: verb for verb, words in _OTHER_WORDS.items() for word in words.split()}
 EXTENSION_OF = {
     "advisor": "train",
     "audit": "audit",
@@ -278,32 +276,21 @@ def _expand_aliases(words: list[str]) -> list[str]:
 
 _OTHER_OPTIONS = {  # names of these options in other programs, and guesses of users
     "--budget evaluations=N": (
-        "--iterations",
-        "--max-iterations",
-        "--num-iterations",
-        "--n-iterations",
-        "--n-trials",
-        "--trials",
-        "--generations",
-        "--num-generations",
-        "--evaluations",
-        "--max-metric-calls",
-        "--max-evals",
-        "--max-evaluations",
-        "--evals",
-        "--n-evals",
+        "--iterations --max-iterations --num-iterations --n-iterations --n-trials "
+        "--trials --generations --num-generations --evaluations --max-metric-calls "
+        "--max-evals --max-evaluations --evals --n-evals"
     ),
-    "--budget dollars=N": ("--dollars", "--max-cost", "--cost", "--max-dollars"),
-    "--budget calls=N": ("--calls", "--max-calls"),
-    "--budget seconds=10m": ("--seconds", "--time", "--timeout", "--max-time", "--minutes"),
-    "--run-dir DIR": ("--output", "--output-dir", "--out", "-o", "--save-dir", "--results-dir"),
-    "--seed-program FILE": ("--initial-program", "--init-program", "--program", "--initial"),
-    "--model NAME": ("--llm", "--lm", "--primary-model"),
-    "--models FILE": ("--config", "-c"),
-    "--direction min": ("--minimize", "--minimise"),
-    "--direction max": ("--maximize", "--maximise"),
+    "--budget dollars=N": "--dollars --max-cost --cost --max-dollars",
+    "--budget calls=N": "--calls --max-calls",
+    "--budget seconds=10m": "--seconds --time --timeout --max-time --minutes",
+    "--run-dir DIR": "--output --output-dir --out -o --save-dir --results-dir",
+    "--seed-program FILE": "--initial-program --init-program --program --initial",
+    "--model NAME": "--llm --lm --primary-model",
+    "--models FILE": "--config -c",
+    "--direction min": "--minimize --minimise",
+    "--direction max": "--maximize --maximise",
 }
-_OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words}
+_OPTIONS = {word: option for option, words in _OTHER_OPTIONS.items() for word in words.split()}
 
 
 def _suggested_command(error: Any, command: str) -> str:
@@ -336,32 +323,53 @@ def _suggested_command(error: Any, command: str) -> str:
 
 # Verbs and options that had another name before: the command line to type instead.
 
-VERBS = {
-    **dict.fromkeys(
-        [
-            "watch",
-            "stop",
-            "tell",
-            "fork",
-            "export",
-            "track",
-            "replay",
-            "recover",
-            "archive",
-            "vacuum",
-            "db",
-            "pool",
-            "advisor",
-        ],
-        "runs",
-    ),
-    **dict.fromkeys(["mine", "tools"], "skill"),
-    **dict.fromkeys(["analyze", "score", "power"], "compare"),
-    "bench": "compare --suite",
-    "reproduce": "paper",
-    **dict.fromkeys(["explain", "lineage", "log", "diff"], "show"),
+_MOVED = {
+    "runs": "watch stop tell fork export track replay recover archive vacuum db pool advisor",
+    "skill": "mine tools nightly",
+    "compare": "analyze score power",
+    "compare --suite": "bench",
+    "paper": "reproduce",
+    "show": "explain lineage log diff",
 }
+VERBS = {verb: group for group, verbs in _MOVED.items() for verb in verbs.split()}
 """Verbs by name, and the group that has them today, or the verb whose view they are."""
+
+GONE = {
+    "worker": ("Ray and Slurm do what workers did", "culmen docs scaling"),
+    "queue": ("Ray and Slurm do what the queue did", "culmen docs scaling"),
+    "skill nightly": (
+        "'skill nightly' is two commands now",
+        "culmen skill mine --out HOUSE, then culmen run HOUSE",
+    ),
+    "import alphaevolve": (
+        "culmen no longer reads notebooks, few of which hold all that a task needs",
+        "culmen new FOLDER, and paste the notebook's evaluator",
+    ),
+    "import frontier-cs": (
+        "a problem of Frontier-CS is a task folder whose evaluator calls its checker",
+        "culmen new FOLDER; culmen docs tasks",
+    ),
+    "runs advisor chat": (
+        "an exported advisor is asked through the server that serves it",
+        "culmen runs advisor export RUN",
+    ),
+    "runs db migrate": ("a database needs no migration", "culmen runs db list URL"),
+    "report --card": ("the card is gone; --pdf prints the page", "culmen report RUN --pdf FILE"),
+    "compare power --aa": (
+        "programs are no longer compared with themselves",
+        "culmen compare power TASK",
+    ),
+    "paper reproduce --page": (
+        "the page of all places is written by bench/make_reproduce.py of the repository",
+        "culmen paper reproduce PLACE",
+    ),
+    "paper wording": (
+        "wordings are compared by bench/bench_wording.py of the repository",
+        "culmen paper reproduce",
+    ),
+    "show --starts": ("--all has the starts of effects", "culmen show RUN --log --all"),
+}
+"""Verbs and options that are no more: a sentence, and the command to type."""
 
 SETTINGS = {
     "--embedder": "embedder",
@@ -378,25 +386,41 @@ SETTINGS = {
 
 _SEARCHING = (["run"], ["resume"], ["prompt"], ["runs", "fork"])
 _FLAG = "--allow-failing"  # the only one without a value
+_FOLLOW = {"--follow", "-f"}
+_BENCH_RUNS = Path("bench"), Path("runs/bench")  # `compare bench` may name a run
 
 
 def current_words(words: Sequence[str]) -> list[str]:
     """The words of a command line by today's names; the same words if nothing has moved."""
     verb, rest = words[0], list(words[1:])
-    group = VERBS.get(verb)
-    if verb == "bench":
-        return ["compare", "--suite", *rest]
-    found = _view_words(verb, rest) if group == "show" else [*([group] if group else []), *words]
+    if verb == "compare" and rest[:1] == ["bench"] and not any(map(Path.exists, _BENCH_RUNS)):
+        verb, rest = "bench", rest[1:]
+    group = VERBS.get(verb, "").split()
+    found = [*group, *rest] if verb == "bench" else [*group, verb, *rest]
+    if group == ["show"] or (verb == "show" and _FOLLOW.intersection(rest)):
+        found = _view_words(verb, rest)
     searches = any(found[: len(each)] == each for each in _SEARCHING)
     return list(_words_with_settings(found)) if searches else found
 
 
-def describe_move(words: Sequence[str], today: Sequence[str]) -> tuple[str, str]:
-    """A sentence that names the move, and the command to type, with all of its arguments."""
+def describe_move(words: Sequence[str]) -> tuple[str, str] | None:
+    """A sentence on what has moved or gone, and the command to type; None if nothing has.
+
+    The command has all arguments if the words have another name alone.
+    """
+    today = current_words(words)
+    options = {word.partition("=")[0] for word in today}
+    for gone, answer in GONE.items():
+        verb = gone.partition(" --")[0].split()
+        if today[: len(verb)] == verb and options.issuperset(gone.split()):
+            return answer
+    if today == list(words):
+        return None
+    moved = [option for word in words if (option := word.partition("=")[0]) in SETTINGS]
+    what = "this command has another name now"
     if words[0] in VERBS:
         what = f"'culmen {words[0]}' has another name now"
-    else:
-        moved = [word.partition("=")[0] for word in words if word.partition("=")[0] in SETTINGS]
+    elif moved:
         what = f"{', '.join(dict.fromkeys(moved))} is a setting now: --set NAME=VALUE"
     return what, f"culmen {shlex.join(today)}"
 
@@ -405,7 +429,7 @@ def _view_words(view: str, rest: Sequence[str]) -> list[str]:
     """The words of `show` for one of the verbs that are its views today."""
     count = next((i for i, word in enumerate(rest) if word.startswith("-")), len(rest))
     names, options = rest[:count], rest[count:]
-    if view == "log" and "--follow" in options:
+    if view in ("log", "show") and _FOLLOW.intersection(options):
         return ["runs", "watch", *names]
     if view == "diff":
         run, first, second = names[:1], names[1:2] or ["seed"], names[2:]

@@ -13,7 +13,6 @@ from culmen.core.candidate import INITIAL
 from culmen.core.evaluation import EVALUATOR_LOG, LOG
 from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
-from culmen.core.result import RunResult
 from culmen.core.usage import Usage
 from culmen.core.wording import clip_middle
 from culmen.report import sentences, story
@@ -392,7 +391,6 @@ def strategy_name(strategy: str) -> str:
 def show_best(
     screen: Screen,
     path: Path,
-    result: RunResult,
     candidate: Candidate,
     files: Sequence[Path],
     several: Front | None = None,

@@ -29,6 +29,7 @@ from culmen.cli.verbs import (
     SeedProgram,
     SkillPath,
     TasksFolder,
+    asking_backend,
     option_words,
 )
 from culmen.core.errors import UserError
@@ -71,10 +72,7 @@ def demo(
         Path | None,
         typer.Option(metavar="DIR", help="Folder to write the run to.", show_default="runs/..."),
     ] = None,
-    strategy: Annotated[
-        str,
-        typer.Option(help="pedigree or polca."),
-    ] = DEFAULT_STRATEGY,
+    strategy: Annotated[str, typer.Option(help="pedigree or polca.")] = DEFAULT_STRATEGY,
 ) -> Answer:
     """Watch a real search: circle packing, offline, in about a minute."""
     if strategy not in SETTINGS:
@@ -191,13 +189,9 @@ def check(
     the isolation level in force. Of a skill or tools it makes one rollout. Exit code 1 if something
     is wrong.
     """
-
-    from culmen.core.options import BackendChoice
-    from culmen.evaluate.backends import make_backend
     from culmen.evaluate.check import check_task
     from culmen.jail.forms import find_form
-    from culmen.jail.probes import known_level
-    from culmen.run.assemble import run_blocking, with_evaluator_models
+    from culmen.run.assemble import run_blocking
     from culmen.run.forecast import remember_check
     from culmen.run.request import RunRequest, TaskChoice
 
@@ -213,10 +207,7 @@ def check(
     form = find_form(loaded.evaluator.form)
     is_rollout = form is not None and bool(form.backend)  # of a paid agent, one is enough
     times, cases = times or (1 if is_rollout else 5), cases or (1 if is_rollout else 500)
-    asked = ",".join(model) if model else None
-    level = isolation and known_level(isolation)
-    own = make_backend(BackendChoice(), loaded, 1, require, level=level)
-    backend = with_evaluator_models(loaded, own, asked, models and str(models))
+    backend = asking_backend(loaded, 1, model, models, require, isolation)
     with _check_progress_line(screen, loaded, times, cases) as advance:
         report = run_blocking(check_task(loaded, backend, times, advance, cases))
     remember_check(loaded, report.observations)

@@ -7,7 +7,7 @@ import inspect
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -24,6 +24,7 @@ from culmen.core.usage import MOST
 from culmen.report.figures import RUNS, run_name
 
 if TYPE_CHECKING:
+    from culmen.core.ports import Backend
     from culmen.core.task import Task
     from culmen.jail.command import Command
 
@@ -66,16 +67,13 @@ Direction = Annotated[
     typer.Option(metavar="WAY", help="max or min, without a task.toml.", show_default="max"),
 ]
 SeedProgram = Annotated[
-    list[Path] | None,
-    typer.Option(metavar="FILE", help="Initial program. Repeatable."),
+    list[Path] | None, typer.Option(metavar="FILE", help="Initial program. Repeatable.")
 ]
 SkillPath = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent."),
+    Path | None, typer.Option(metavar="DIR", help="Improve this skill; with --tasks, --agent.")
 ]
 TasksFolder = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried."),
+    Path | None, typer.Option(metavar="DIR", help="The Harbor tasks on which it is tried.")
 ]
 AskedModels = Annotated[
     list[str] | None,
@@ -89,6 +87,29 @@ ModelsFile = Annotated[
     Path | None,
     typer.Option("--models", metavar="FILE", help="Providers, models and prices (TOML or YAML)."),
 ]
+
+
+def asking_backend(
+    task: Task,
+    workers: int,
+    model: Sequence[str] | None,
+    models: Path | None,
+    require: str | None = None,
+    isolation: str | None = None,
+) -> Backend:
+    """This machine's backend for looks at a task, with the models that its evaluator asks."""
+    from culmen.core.options import BackendChoice
+    from culmen.evaluate.backends import make_backend
+    from culmen.jail.probes import known_level
+    from culmen.run.assemble import with_evaluator_models
+
+    level = isolation and known_level(isolation)
+    own = make_backend(BackendChoice(), task, workers, require, level=level)
+    return with_evaluator_models(
+        task, own, ",".join(model) if model else None, models and str(models)
+    )
+
+
 Proxy = Annotated[
     str | None,
     typer.Option(
@@ -116,8 +137,7 @@ class CommandFlags:
 
     command: Annotated[str | None, typer.Option(hidden=True)] = None
     edit: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="A file that may change. Repeatable."),
+        list[str] | None, typer.Option(metavar="FILE", help="A file that may change. Repeatable.")
     ] = None
     metric: Annotated[
         str,

@@ -282,11 +282,6 @@ class Observation(msgspec.Struct, frozen=True, omit_defaults=True):
         """True if it was rejected for a sign, which bars its candidate from being the best."""
         return self.status is Status.REJECTED and self.reason.startswith(BARRED)
 
-    @property
-    def is_verified(self) -> bool:
-        """True if the score was computed in a process that candidate code never enters."""
-        return meets_trust_level(self.trust, "verified")
-
 
 _PERMANENT = re.compile(
     r"\b(Syntax|Indentation|Name|Import|ModuleNotFound|FileNotFound|Attribute|Type)Error\b"

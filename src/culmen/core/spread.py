@@ -1,11 +1,14 @@
-"""Mean and spread of numbers that come one by one, and likely sums of more of their kind."""
+"""Mean and spread of numbers: of repeated evaluations, and of those that come one by one."""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import reduce
+
+ROUNDING = 1e-12
+"""Share of a score up to which a deviation is an error of arithmetic."""
 
 
 def sum_floats(values: Iterable[float]) -> float:
@@ -15,6 +18,30 @@ def sum_floats(values: Iterable[float]) -> float:
     overflow.
     """
     return reduce(operator.add, values, 0.0)
+
+
+def spread_of(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean, sum of squared deviations (without rounding errors) and degrees of freedom.
+
+    Of at least one value.
+    """
+    mean, degrees = math.fsum(values) / len(values), len(values) - 1.0
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    return mean, squares if squares > degrees * (ROUNDING * mean) ** 2 else 0.0, degrees
+
+
+def pooled_deviation(groups: Iterable[Sequence[float]]) -> float | None:
+    """Standard deviation within groups, pooled over groups of at least two; None without any."""
+    variance = pooled_variance(groups)
+    return None if variance is None else math.sqrt(variance)
+
+
+def pooled_variance(groups: Iterable[Sequence[float]]) -> float | None:
+    """Variance within groups, pooled over groups of at least two; None without any."""
+    spreads = [spread_of(group) for group in groups if len(group) > 1]
+    if not spreads:
+        return None
+    return sum_floats(each[1] for each in spreads) / sum_floats(each[2] for each in spreads)
 
 
 class Spread:

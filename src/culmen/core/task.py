@@ -96,15 +96,13 @@ def parse_constraint(text: object, where: str = "constraints") -> Constraint:
     return Constraint(match[1], "<=" if match[2][0] == "<" else ">=", level)
 
 
-def parse_metric_goals(
-    goals: Mapping[str, object], where: str = "objectives"
-) -> tuple[MetricGoal, ...]:
+def parse_metric_goals(goals: Mapping[str, object]) -> tuple[MetricGoal, ...]:
     """`{"accuracy": "max", "latency": {"direction": "min", "reference": 100}}` as objectives.
 
     Raises `UserError` for any other form.
     """
     return tuple(
-        _parse_metric_goal(str(name), value, f"{where}: {name}") for name, value in goals.items()
+        _parse_metric_goal(str(name), value, f"objectives: {name}") for name, value in goals.items()
     )
 
 

@@ -20,7 +20,7 @@ from culmen.jail.scorer import Invalid
 
 # entries smaller than the largest by more than 2**-256 are set to zero (they cost time, not value)
 RANGE_BITS = 256
-_EXACT_INTEGERS = 2**53
+_EXACT_INTEGERS = 2**53  # up to which a float holds every integer
 _TEXT_CHARS = 400  # characters of a rational before it is shown as an enclosure instead
 
 

@@ -21,6 +21,7 @@ from culmen.core.evaluation import (
     weakest_trust,
 )
 from culmen.core.ports import Backend
+from culmen.core.spread import pooled_deviation
 from culmen.core.task import Task
 from culmen.evaluate.backends import SettlingBackend
 from culmen.evaluate.failing_programs import FailingResult, failing_programs, try_failing_programs
@@ -34,7 +35,6 @@ from culmen.evaluate.findings import (
     text_findings,
 )
 from culmen.evaluate.repeats import Wanted, repeat_otherwise
-from culmen.evidence.spread import pooled_deviation
 
 _SHOWN_LINES = 40  # lines of a traceback or of printed output
 CASES = 4  # training cases for repeated evaluations, spread over the data set

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -22,7 +24,6 @@ from culmen.core.evaluation import (
     names_of_files,
     place_in,
 )
-from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.core.foreign import Unreadable
 from culmen.core.packages import install_hint
 from culmen.core.task import Task
@@ -98,12 +99,53 @@ class TaskEvidence(msgspec.Struct, frozen=True):
     @property
     def faults(self) -> list[EvaluatorFault]:
         """Lines of the evaluator that raised for a program which scored elsewhere."""
-        rows = [EvaluationRow(o.candidate, o.case, o.failure_kind) for o in self.observations]
-        return [
-            fault
-            for fault in evaluator_faults(rows, {row.candidate for row in rows})
-            if fault.scored
-        ]
+        return evaluator_faults(self.observations)
+
+
+_NAMED_CASES = 8  # that a line of the terminal has room for
+_ERROR = re.compile(r"^\S+ \S* ?((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?::| @|$)")
+
+
+class EvaluatorFault(NamedTuple):
+    """Evaluations that failed at one line of the evaluator, of programs that also scored.
+
+    `place` is `file:line`, `what` a sentence with the most frequent exception and the `cases`, in
+    the order in which they were first seen.
+    """
+
+    place: str
+    what: str
+    cases: tuple[str, ...]
+
+
+def evaluator_faults(observations: Iterable[Observation]) -> list[EvaluatorFault]:
+    """Lines of the evaluator that raised for a program which scored elsewhere.
+
+    Most evaluations first.
+    """
+    every = list(observations)
+    scored = {each.candidate for each in every if each.ok}
+    by_case = Counter(each.case for each in every)
+    hit: dict[str, list[Observation]] = {}
+    for each in every:
+        if place := place_in(each.failure_kind):
+            hit.setdefault(place, []).append(each)
+    faults: list[EvaluatorFault] = []
+    for place, failed in sorted(hit.items(), key=lambda item: (-len(item[1]), item[0])):
+        if scored.isdisjoint(each.candidate for each in failed):
+            continue
+        matches = (_ERROR.match(each.failure_kind) for each in failed)
+        names = Counter(match[1] for match in matches if match).most_common(1)
+        what = f"{place} raises {names[0][0] if names else 'an exception'}"
+        cases = tuple(case for case in by_case if any(each.case == case for each in failed))
+        if cases == ("",):
+            what += f" in {len(failed)} of {len(every)} evaluations"
+        else:
+            more = len(cases) - _NAMED_CASES
+            named = [*cases[:_NAMED_CASES], *([f"{more} more"] if more > 0 else [])]
+            what += f" on {len(cases)} of {len(by_case)} cases: {', '.join(named)}"
+        faults.append(EvaluatorFault(place, what, cases))
+    return faults
 
 
 def find_problems(
@@ -234,7 +276,7 @@ def _partial_fault_findings(evidence: TaskEvidence) -> Iterator[TaskFinding]:
         file, _, line = fault.place.rpartition(":")
         cases = tuple(filter(None, fault.cases))
         fix = f"correct {file} line {line}" + (", or the data of these cases" if cases else "")
-        yield TaskFinding("error", fault.sentence, fix, fault.place, cases)
+        yield TaskFinding("error", fault.what, fix, fault.place, cases)
 
 
 def text_findings(task: Task) -> Iterator[TaskFinding]:

@@ -577,10 +577,9 @@ def build_report(
             key: value for key, value in score.items() if key not in ("score", "combined_score")
         }
         score = score.get("score", score.get("combined_score"))
-    info = info if isinstance(info, dict) else {"feedback": info}
-    images = pictures.picture_artifacts(info["images"]) if info.get("images") else {}
-    info = {key: value for key, value in info.items() if key != "images"}
-    artifacts = info.pop("artifacts", None) if isinstance(info.get("artifacts"), dict) else None
+    info = {**info} if isinstance(info, dict) else {"feedback": info}
+    drawn = info.pop("images", None)
+    artifacts = info.pop("artifacts") if isinstance(info.get("artifacts"), dict) else {}
     numbers = {
         value_text(key): metric_or_type(value)
         for key, value in info.items()
@@ -595,11 +594,11 @@ def build_report(
         "score": score_or_type(score),
         "metrics": numbers,
         "feedback": "\n".join(shown),
-        "texts": answer_texts(info, artifacts or {}),
+        "texts": answer_texts(info, artifacts),
         "artifacts": {
-            value_text(key): value_text(value) for key, value in (artifacts or {}).items()
-        }
-        | images,
+            **{value_text(key): value_text(value) for key, value in artifacts.items()},
+            **(pictures.picture_artifacts(drawn) if drawn else {}),
+        },
     }
 
 

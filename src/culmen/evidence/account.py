@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from culmen.core.candidate import Candidate, key_of
 from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culprit_of, weakest_trust
 from culmen.core.result import MODELLED
-from culmen.core.spread import sum_floats
+from culmen.core.spread import spread_of, sum_floats
 from culmen.core.task import Task
 from culmen.evidence.drift import DriftWatch
 from culmen.evidence.failures import CulpritJudge, FailureRates
 from culmen.evidence.noise import NoiseLaw
 from culmen.evidence.pedigree import StepLaw, ValueModel
-from culmen.evidence.spread import spread_of
 
 Floats = NDArray[np.float64]
 

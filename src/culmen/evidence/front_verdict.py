@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean
 
 from culmen.core.result import FrontPoint, RunResult, Z
+from culmen.core.spread import ROUNDING
 from culmen.evidence.account import Fact, PooledNoise
 from culmen.evidence.front import FrontModel, nearest_to_ideal
 from culmen.evidence.intervals import Chance, FreshMean, mean_of
 from culmen.evidence.ranking import Ranking
-from culmen.evidence.spread import ROUNDING
 from culmen.evidence.verdict import Verdict, replace_fields
 
 Measured = tuple[FrontPoint, dict[str, FreshMean]]

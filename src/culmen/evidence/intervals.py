@@ -17,18 +17,22 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from statistics import fmean
+from statistics import NormalDist, fmean
 from typing import NamedTuple
 
 import msgspec
 
 from culmen.core.result import Z
-from culmen.core.spread import sum_floats
+from culmen.core.spread import spread_of, sum_floats
 from culmen.evidence.account import UNLIKELY, Account, PooledNoise, agreement_of
-from culmen.evidence.spread import pool_with_run, spread_of
 
 _OWN = 5
 """Evaluations from which a candidate's own spread bounds its interval."""
+RUN_WEIGHT = 8.0
+"""Degrees of freedom as which the noise of the whole run counts at most: candidates differ."""
+
+_LUCK = NormalDist().inv_cdf(0.99)
+
 _WIDEST = 1.5
 
 
@@ -438,12 +442,35 @@ def t_quantile_95(degrees: float) -> float:
     return math.sqrt(n) * math.tan(theta)
 
 
-def _cos_power_integral(upper: float, power: float, pieces: int = 64) -> float:
-    """The integral of cos^power from 0 to `upper`."""
-    width = upper / pieces
-    values = [math.cos(i * width) ** power for i in range(pieces + 1)]
+def _cos_power_integral(upper: float, power: float) -> float:
+    """The integral of cos^power from 0 to `upper`, by Simpson's rule on 64 pieces."""
+    width = upper / 64
+    values = [math.cos(i * width) ** power for i in range(65)]
     return (
         width
         / 3
         * (values[0] + 4 * sum_floats(values[1:-1:2]) + 2 * sum_floats(values[2:-1:2]) + values[-1])
     )
+
+
+def pool_with_run(own: float, degrees: float, run: float, known: float) -> tuple[float, float]:
+    """Variance by a candidate's own squares and that of the run, and its degrees of freedom.
+
+    The run's variance `run` is known with `known` degrees of freedom (0: it is not) and counts as
+    `RUN_WEIGHT` at most. A spread that is larger than luck allows stands alone.
+    """
+    if not known or (degrees and _is_larger(own / degrees, run, degrees, known)):
+        return own / max(1.0, degrees), degrees
+    weight = min(known, RUN_WEIGHT)
+    return (own + weight * run) / (degrees + weight), degrees + weight
+
+
+def _is_larger(one: float, other: float, degrees: float, known: float) -> bool:
+    """True if a variance is above another beyond the 99 % quantile of Fisher's F.
+
+    By Paulson's approximation (1942), whose quantile is too low where few degrees are known.
+    """
+    if not 0.0 < other < math.inf:
+        return one > other
+    above, below, root = 2.0 / (9.0 * degrees), 2.0 / (9.0 * known), math.cbrt(one / other)
+    return (1.0 - below) * root - (1.0 - above) > _LUCK * math.sqrt(above + below * root**2)

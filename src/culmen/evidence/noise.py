@@ -18,9 +18,9 @@ from statistics import median
 
 import numpy as np
 
+from culmen.core.spread import ROUNDING
 from culmen.evidence.pedigree.arrays import Floats
 from culmen.evidence.pedigree.scale import reach_of
-from culmen.evidence.spread import ROUNDING
 
 BOUND = 4.0
 """Standard errors by which the squares of one candidate may exceed their expectation (Huber)."""

@@ -14,7 +14,7 @@ from culmen.core.candidate import key_of
 from culmen.core.evaluation import meets_trust_level, weakest_trust
 from culmen.core.json import JsonObject
 from culmen.core.result import COVERAGE, NoiseReport, RunResult, Score, Z, coverage_of
-from culmen.core.spread import sum_floats
+from culmen.core.spread import spread_of, sum_floats
 from culmen.core.task import NO_TOLERANCE, Task
 from culmen.evidence.account import (
     EXACT_REPEATS,
@@ -37,7 +37,6 @@ from culmen.evidence.intervals import (
     t_quantile_95,
 )
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
-from culmen.evidence.spread import spread_of
 
 FEW_CASES = 4
 """Number of cases from which a single deciding one is reported."""

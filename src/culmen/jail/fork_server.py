@@ -28,7 +28,6 @@ from culmen.jail.confine import REMOVE, WORK, ChildLimits, ForkRequest, JailPoli
 
 # a fork-server imports the task's packages, which may be large and on a cold disk
 START_SECONDS = 120.0
-_PACKET = 1 << 16
 _CODE = "import sys; sys.path.append({root!r}); from culmen.jail.zygote import main; main()"
 SEARCH_PATH = f"{os.path.dirname(sys.executable)}:/usr/local/bin:/usr/bin:/bin"
 """Folders of the programs that candidates may run."""
@@ -45,12 +44,7 @@ ENVIRONMENT = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 # package -> the extra of culmen that installs it
-EXTRAS = {
-    "torch": "train",
-    "transformers": "train",
-    "sklearn": "pools",
-    "scipy": "tasks",
-}
+EXTRAS = {"torch": "train", "transformers": "train", "sklearn": "pools", "scipy": "tasks"}
 # environment variable with the name of the fork-server that a process descends from
 MARK = "CULMEN_JAIL"
 _GROUPS = Path("/sys/fs/cgroup")
@@ -162,7 +156,7 @@ class Jail:
             try:
                 await loop.sock_sendall(ours, json.dumps(setup).encode())
                 async with asyncio.timeout(START_SECONDS):  # not `wait_for`: Ctrl-C goes first
-                    hello = await loop.sock_recv(ours, _PACKET)
+                    hello = await loop.sock_recv(ours, wire.PACKET_BYTES)
             except (OSError, TimeoutError) as error:
                 hello = json.dumps({"error": f"{type(error).__name__}: {error}"}).encode()
             complaints.seek(0)
@@ -298,7 +292,7 @@ class Jail:
     def _on_exit_message(self) -> None:
         assert self._control is not None
         try:
-            data = self._control.recv(_PACKET)
+            data = self._control.recv(wire.PACKET_BYTES)
         except BlockingIOError:
             return
         except OSError:
@@ -347,9 +341,9 @@ class Jail:
             time.sleep(0.01)
 
 
-async def _reap_or_kill(process: subprocess.Popen[bytes], patience: float = 5.0) -> None:
-    """Reap a process that was asked to end; kill its session if it does not."""
-    pause = 0.001
+async def _reap_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Reap a process that was asked to end; kill its session if it does not in five seconds."""
+    pause, patience = 0.001, 5.0
     while process.poll() is None and patience > 0:
         await asyncio.sleep(pause)
         patience -= pause

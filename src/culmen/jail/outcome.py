@@ -30,7 +30,7 @@ from culmen.jail.fork_server import ChildExit
 from culmen.jail.scorer_pool import ScorerFailed, ScorerOverfull, ScorerStalled
 from culmen.jail.wire import EvaluationTraces, storable_text
 
-ARTIFACT_CHARS = 20_000
+ARTIFACT_CHARS = 20_000  # of one artifact: some 300 lines of a log
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
-MAX_DEPTH = 64
+MAX_DEPTH = 64  # of nested data: deep enough for documents, far from Python's limit of recursion
+PACKET_BYTES = 1 << 16  # read at once from a control channel: its messages are shorter
 DTYPES = frozenset(
     ["|b1", "|i1", "|u1"]
     + [f"<{kind}" for kind in ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]

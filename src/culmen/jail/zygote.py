@@ -43,7 +43,6 @@ _LEAST_WATCH_SECONDS = 0.004
 _LONGEST_REST_SECONDS = 0.01
 _CORES = os.cpu_count() or 1
 _KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
-_PACKET_BYTES = 1 << 16
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
 
 
@@ -128,7 +127,7 @@ class Zygote:
                     poll.register(fd, select.POLLIN)
             ready = dict(poll.poll(self._poll_timeout_ms()))
             if self.alarm in ready:
-                os.read(self.alarm, _PACKET_BYTES)
+                os.read(self.alarm, wire.PACKET_BYTES)
             self._serve_questions(ready)
             if self.control.fileno() in ready and not self._obey_message():
                 return self._end_all_children()
@@ -153,7 +152,7 @@ class Zygote:
 
     def _obey_message(self) -> bool:
         """Obey one message from the orchestrator; False if it has gone."""
-        data, fds, _, _ = socket.recv_fds(self.control, _PACKET_BYTES, 3)
+        data, fds, _, _ = socket.recv_fds(self.control, wire.PACKET_BYTES, 3)
         try:
             if not data:
                 return False

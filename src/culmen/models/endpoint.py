@@ -39,7 +39,7 @@ _TOO_LONG = (
     "too many tokens",
 )
 _FILTERED = ("content_filter", "content_policy", "content management policy")
-_CONNECT_SECONDS = 30.0
+_CONNECT_SECONDS = 30.0  # until a connection counts as not made
 _KEPT = 100  # connections that wait for the next request, 5 s at most
 # bytes of one response's body, decompressed or not: a batch of embeddings is the longest honest one
 _LONGEST_BODY = 16 * 2**20

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 from culmen.core.errors import NoAnswer, Unavailable, UserError
 
-WINDOW = 60.0
+WINDOW = 60.0  # seconds: providers state limits by the minute
 _RECENT = 5  # requests by which a limit is told from refusals at random
 _REFUSED_SECONDS = 30.0  # without a success until refusals are an outage
 

@@ -667,9 +667,8 @@ def state_label(state: str, reason: str) -> str:
 
 ENOUGH = 10  # evaluations, answers or candidates below which a share is not meaningful
 _FAILING = 0.3  # share of candidates without any score that is reported
-_HANGING = (
-    0.1  # share of evaluations at the limit of time that is reported where programs also score
-)
+# share of evaluations at the limit of time that is reported where programs also score
+_HANGING = 0.1
 # shares from which on this leads: of a model's candidates, of random edits
 _MANY, _RANDOM = 0.4, 0.8
 _LOSING = 0.1  # share of lost evaluations that is reported

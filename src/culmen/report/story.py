@@ -445,8 +445,8 @@ _EMPTY_TALK = re.compile(
 )
 
 
-def first_sentence(text: str, limit: int = _SENTENCE) -> str:
-    """The first sentence of a remark that says something, without markup, cut at `limit`.
+def first_sentence(text: str) -> str:
+    """The first sentence of a remark that says something, without markup, cut at `_SENTENCE`.
 
     "" if there is none.
     """
@@ -454,7 +454,7 @@ def first_sentence(text: str, limit: int = _SENTENCE) -> str:
     for piece in _BREAK.split(prose):
         plain = " ".join(_LABEL.sub("", _MARKUP.sub("", piece)).split()).strip(" :")
         if any(c.isalpha() for c in plain) and not _EMPTY_TALK.match(plain):
-            return plain if len(plain) <= limit else plain[: limit - 1].rstrip() + "…"
+            return plain if len(plain) <= _SENTENCE else plain[: _SENTENCE - 1].rstrip() + "…"
     return ""
 
 

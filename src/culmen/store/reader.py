@@ -159,16 +159,13 @@ def read_page(
     run_dir: Path,
     after: int,
     limit: int,
-    texts: Texts | None = None,
-    *,
-    whole: bool = False,
 ) -> list[Event]:
     """At most `limit` events with seq > `after`.
 
     Raises `JournalDamaged` at a gap or at bytes that cannot be decoded.
     """
     rows = read_rows(connection, run_dir, after, limit)
-    return assemble_events(connection, run_dir, rows, texts or Texts(), whole=whole)
+    return assemble_events(connection, run_dir, rows, Texts())
 
 
 def read_rows(

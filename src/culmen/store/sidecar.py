@@ -1,7 +1,7 @@
 """Sidecar files of a run: what is kept beside its journal.
 
-They hold tags and a remark of people, prompts that wait for a person, the progress of an advisor's
-replies, and the newest checkpoint.
+They hold prompts that wait for a person, the progress of an advisor's replies, and the newest
+checkpoint.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hmac
 import json
 import os
 import platform
-import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -22,85 +21,8 @@ import msgspec
 from culmen import core
 from culmen.core.errors import UserError
 from culmen.core.inside import OutsideFolder, read_inside
-from culmen.store.address import cache_dir, has_run
+from culmen.store.address import cache_dir
 from culmen.store.database import open_snapshot
-
-# Labels of a run. They may change while the search runs, or years later: each change is appended to
-# RUN/labels.jsonl, and the last complete line counts.
-
-LABELS = "labels.jsonl"
-_TAGS, _TAG, _REMARK = 20, 40, 4_000  # number of tags, characters of a tag and of a remark
-
-
-class Labels(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tags and a remark; `time` is their time of writing (Unix seconds)."""
-
-    tags: tuple[str, ...] = ()
-    remark: str = ""
-    time: float = 0.0
-
-
-def read_labels(run: Path) -> Labels:
-    """The latest labels of a run; empty for a run without any."""
-    try:
-        lines = (run / LABELS).read_bytes().splitlines()
-    except OSError:
-        return Labels()
-    for line in reversed(lines):
-        try:
-            return msgspec.json.decode(line, type=Labels)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue  # the machine stopped in the middle of a line
-    return Labels()
-
-
-def replace_labels(run: Path, tags: list[str], remark: str) -> Labels:
-    """Replace the labels of a run.
-
-    Raises `UserError` for an invalid tag, for too many or too long ones, and if the folder cannot
-    be written.
-    """
-    if not has_run(run):
-        raise UserError(
-            "there is no run here", where=str(run), fix="culmen status --all lists the runs"
-        )
-    kept = tuple(dict.fromkeys(tag.strip() for tag in tags if tag.strip()))
-    wrong = next(
-        (tag for tag in kept if len(tag) > _TAG or "," in tag or not tag.isprintable()), None
-    )
-    if wrong is not None:
-        raise UserError(
-            f"'{wrong[:_TAG]}' is not a tag",
-            fix=f"a tag is a line of at most {_TAG} characters without commas",
-        )
-    if len(kept) > _TAGS or len(remark) > _REMARK:
-        raise UserError(
-            "that is too much", fix=f"at most {_TAGS} tags, and {_REMARK:,} characters of a remark"
-        )
-    labels = Labels(kept, remark.strip(), time.time())
-    try:
-        with (run / LABELS).open("ab") as file:
-            torn = file.tell() and not _ends_with_newline(run)
-            file.write(b"\n" * bool(torn) + msgspec.json.encode(labels) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except UnicodeEncodeError:
-        raise UserError("the text holds half a character", fix="write it again") from None
-    except OSError as error:
-        raise UserError(
-            f"cannot write: {error.strerror}",
-            where=str(run / LABELS),
-            fix="check who owns the folder",
-        ) from None
-    return labels
-
-
-def _ends_with_newline(run: Path) -> bool:
-    """True if the file ends with a line feed."""
-    with (run / LABELS).open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
 
 # Prompts that wait for a person (`--model ask`): files in RUN/ask, between `models.backends.Person`
 # and the person who answers.
@@ -161,36 +83,6 @@ def answer_question(run: Path, number: str, text: str) -> None:
 # when the replies are complete, and a file left by a killed process is not shown.
 
 SAMPLING = Path("policy", "sampling.json")
-
-
-class SamplingNote:
-    """Progress of replies, written to a file while they are drawn.
-
-    `with SamplingNote(run / "policy", 40) as note: ... note.tell(14, 3120)`.
-    """
-
-    def __init__(self, policy: Path, of: int) -> None:
-        self._path, self._of = policy / SAMPLING.name, of
-        self._began, self._written = time.monotonic(), 0.0
-
-    def __enter__(self) -> SamplingNote:
-        self.record_progress(0, 0)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._path.unlink(missing_ok=True)
-
-    def record_progress(self, done: int, tokens: int) -> None:
-        """Record `done` finished replies and `tokens` in total, unfinished replies included."""
-        now = time.monotonic()
-        if now - self._written < 0.5 and self._written:  # seconds between two writings
-            return
-        self._written = now
-        partial = self._path.with_suffix(".partial")
-        partial.write_text(
-            json.dumps([done, self._of, tokens, tokens / max(now - self._began, 1e-9)])
-        )
-        partial.replace(self._path)
 
 
 def sampling_line(run: Path) -> str:

@@ -94,7 +94,9 @@ def test_seeds_score_as_stated(name: str) -> None:
     task = load(example_path(name))
     seen = run(task, task.initial_candidates()[0], 1 if task.deterministic else 12)
     assert {o.status for o in seen} == {Status.OK}, seen[0].feedback
-    assert all(o.is_verified and o.feedback and o.evaluator == task.evaluator.digest for o in seen)
+    assert all(
+        o.trust == "verified" and o.feedback and o.evaluator == task.evaluator.digest for o in seen
+    )
     scores = [o.score for o in seen if o.score is not None]
     start = task.objective.start
     assert start is not None and not task.objective.reaches_target(fmean(scores))

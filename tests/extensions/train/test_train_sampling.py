@@ -13,11 +13,11 @@ transformers = pytest.importorskip("transformers", reason="the extra 'train' is 
 from culmen.core.errors import UserError  # noqa: E402
 from culmen.core.event import CustomRequest  # noqa: E402
 from culmen.extensions.train.advisors import policy_maker  # noqa: E402
-from culmen.extensions.train.craft import TrainCraft, fitted_prompt  # noqa: E402
+from culmen.extensions.train.craft import SamplingNote, TrainCraft, fitted_prompt  # noqa: E402
 from culmen.extensions.train.engine import ReplyRequest  # noqa: E402
 from culmen.extensions.train.models import WordTokenizer, tiny_model  # noqa: E402
 from culmen.extensions.train.torch_engine import TorchEngine  # noqa: E402
-from culmen.store.sidecar import SAMPLING, SamplingNote, sampling_line, sampling_time  # noqa: E402
+from culmen.store.sidecar import SAMPLING, sampling_line, sampling_time  # noqa: E402
 from culmen.strategies.pacevolve.advisor import MENU  # noqa: E402
 from tests.extensions.train.policies import write_chat_model  # noqa: E402
 

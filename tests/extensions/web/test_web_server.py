@@ -15,6 +15,7 @@ import pytest
 from msgspec import structs
 
 from culmen.core.event import Entry
+from culmen.extensions.web import labels
 from culmen.extensions.web.pages import page_makers
 from culmen.extensions.web.pages.mechanism import condition_findings
 from culmen.extensions.web.pages.overview import reference_levels
@@ -26,7 +27,7 @@ from culmen.extensions.web.runs import (
     thin_with_extremes,
 )
 from culmen.extensions.web.server import Dashboard, bind_port, encode_document
-from culmen.store import inbox, sidecar, views
+from culmen.store import inbox, views
 from culmen.store.address import parse_address, write_pointer
 from culmen.store.archive import restore_archive
 from culmen.store.journal import SqlJournal
@@ -403,7 +404,7 @@ def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):
         "hopeful",
         "paper",
     ]
-    with (tmp_path / "mine" / sidecar.LABELS).open("ab") as file:
+    with (tmp_path / "mine" / labels.LABELS).open("ab") as file:
         file.write(b'{"tags":["to')  # the machine stopped in the middle of a change
     for path in ("/api/runs/mine/head", "/api/runs"):
         document = ask(own, path)[1]
@@ -413,7 +414,7 @@ def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):
         ask(own, "/api/runs/mine/labels", "POST", {"tags": ["later"], "remark": ""}, **told)[0]
         == 200
     )
-    assert sidecar.read_labels(tmp_path / "mine").tags == ("later",)
+    assert labels.read_labels(tmp_path / "mine").tags == ("later",)
     for tags in ("later", [7], ["a,b"], ["x" * 41], ["a\nb"], [str(n) for n in range(21)]):
         status, document, _ = ask(
             own, "/api/runs/mine/labels", "POST", {"tags": tags, "remark": ""}, **told
@@ -423,7 +424,7 @@ def test_tags_and_remarks_are_kept_beside_the_journal(tmp_path: Path):
         ask(own, "/api/runs/mine/labels", "POST", {"tags": [], "remark": "x" * 4001}, **told)[0]
         == 400
     )
-    assert sidecar.read_labels(tmp_path / "mine").tags == ("later",)
+    assert labels.read_labels(tmp_path / "mine").tags == ("later",)
 
 
 def test_runs_are_put_away_but_never_under_the_hands_of_their_writer(tmp_path: Path, runs: Path):

@@ -16,6 +16,7 @@ from culmen.cli.verbs import (
     CommandFlags,
     ModelsFile,
     VerbTable,
+    asking_backend,
     find_run,
     option_words,
 )
@@ -88,16 +89,7 @@ def audit(
     """
 
     def make(task: Task) -> Backend:
-        from culmen.core.options import BackendChoice
-        from culmen.evaluate.backends import make_backend
-        from culmen.jail.probes import known_level
-        from culmen.run.assemble import with_evaluator_models
-
-        level = isolation and known_level(isolation)
-        own = make_backend(BackendChoice(), task, workers, require, level=level)
-        return with_evaluator_models(
-            task, own, ",".join(model) if model else None, models and str(models)
-        )
+        return asking_backend(task, workers, model, models, require, isolation)
 
     given = None if path is None else Path(path)
     found = flags.find_task(given, direction or "")

@@ -24,6 +24,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
+from culmen.core.spread import pooled_deviation
 from culmen.core.task import Objective, Task
 from culmen.evaluate.integrity.outputs import (
     callable_functions,
@@ -32,7 +33,6 @@ from culmen.evaluate.integrity.outputs import (
     program_part,
     reported_facts,
 )
-from culmen.evidence.spread import pooled_deviation
 from culmen.extensions.audit.attack import Attack, HonestResult, all_attacks
 from culmen.tasks.tolerances import evaluator_sources
 

@@ -203,7 +203,7 @@ def compare_runs(
     runs_by_task = {
         title: [run for each in by.values() for run in each] for title, by in groups.items()
     }
-    remarks = comparison_remarks(runs, runs_by_task, labels, overall is None)
+    remarks = comparison_remarks(runs_by_task, labels, overall is None)
     return Comparison(
         tuple(task.part for task in tasks),
         overall,
@@ -686,7 +686,6 @@ def pair_sentence(
 
 
 def comparison_remarks(
-    runs: Sequence[ComparedRun],
     groups: Mapping[str, Sequence[ComparedRun]],
     labels: Mapping[str, str],
     single: bool,

@@ -23,10 +23,10 @@ from culmen.core.answers import refusal_remedy, refusal_words
 from culmen.core.errors import UserError
 from culmen.core.evaluation import REFUSED, Case, Observation
 from culmen.core.ports import Backend
+from culmen.core.spread import pooled_variance
 from culmen.core.task import Task
 from culmen.engine.reserve import FACTOR, evaluations_to_tell
 from culmen.evaluate.backends import SettlingBackend
-from culmen.evidence.spread import pooled_variance
 from culmen.evidence.verdict import reported_split
 
 KEPT = 0.3

@@ -19,6 +19,7 @@ from culmen.cli.verbs import (
     Proxy,
     SeedProgram,
     VerbTable,
+    asking_backend,
 )
 from culmen.report.figures import count_text, dollars_text, duration_text, number_text
 
@@ -54,18 +55,13 @@ def power(
 
     Evaluates the initial program again and again on the cases that a result is reported on.
     """
-    from culmen.core.options import BackendChoice
-    from culmen.evaluate.backends import make_backend
     from culmen.extensions.bench.power import needed_evaluations, sample_noise
     from culmen.run import options
-    from culmen.run.assemble import run_blocking, with_evaluator_models
+    from culmen.run.assemble import run_blocking
 
     found = flags.require_task(task, direction or "")
     loaded = options.folder_task(found, seed_program, "", direction or "", proxy or "")
-    own = make_backend(BackendChoice(), loaded, workers)
-    backend = with_evaluator_models(
-        loaded, own, ",".join(model) if model else None, models and str(models)
-    )
+    backend = asking_backend(loaded, workers, model, models)
     size = _case_count(loaded)
     many = rounds or max(2, -(-30 // size))  # evaluations that noise is measured with, at least
     with _progress_line(screen, many * size) as report:

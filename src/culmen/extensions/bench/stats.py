@@ -207,12 +207,12 @@ def holm_correction(p: Sequence[float | None]) -> list[float | None]:
     return corrected
 
 
-def pairs_needed(comparisons: int = 1, level: float = 1 - CONFIDENCE) -> int:
+def pairs_needed(comparisons: int = 1) -> int:
     """Smallest number of pairs of seeds at which a win in each could be significant.
 
-    The smallest n with 2^(1-n) <= level / comparisons.
+    The smallest n with 2^(1-n) <= (1 - CONFIDENCE) / comparisons.
     """
-    return ceil(1 + log2(max(1, comparisons) / level))
+    return ceil(1 + log2(max(1, comparisons) / (1 - CONFIDENCE)))
 
 
 def profile_steps(strata: Sequence[Sample]) -> list[tuple[float, float]]:

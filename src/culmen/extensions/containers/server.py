@@ -16,13 +16,12 @@ from importlib.util import find_spec
 
 from culmen.core.json import JsonObject
 from culmen.extensions.containers.relay import Relay, Stream
-from culmen.jail import bubblewrap, zygote
+from culmen.jail import bubblewrap, wire, zygote
 from culmen.jail.confine import WORK, JailPolicy
 
 CODE_FOLDER = f"{WORK}/.culmen"  # folder of culmen's modules and `setup.json`, filled by the host
 JOBS = f"{WORK}/jobs"
 _OUTSIDE = {"proc", "sys", "dev", "run", WORK.lstrip("/")}
-_PACKET = 1 << 16
 
 
 def main() -> None:
@@ -55,7 +54,7 @@ def _fork_server(setup: JsonObject) -> tuple[socket.socket, bytes]:
             os._exit(0)
         theirs.close()
         ours.send(json.dumps(_with_policy(setup, level)).encode())
-        hello = ours.recv(_PACKET)
+        hello = ours.recv(wire.PACKET_BYTES)
         answer: JsonObject = json.loads(hello or b'{"error": "the fork-server ended at once"}')
         if "error" not in answer or answer["error"].startswith(
             ("ImportError", "ModuleNotFoundError")
@@ -129,7 +128,7 @@ class _Server:
         socket.send_fds(
             self._control,
             [json.dumps(message).encode()],
-            [theirs.fileno(), printed, *(e.fileno() for e in ends)],
+            [theirs.fileno(), printed, *map(socket.socket.fileno, ends)],
         )
         theirs.close()
         os.close(printed)
@@ -148,7 +147,7 @@ class _Server:
         return here
 
     def _on_child_report(self) -> None:
-        data = self._control.recv(_PACKET)
+        data = self._control.recv(wire.PACKET_BYTES)
         if not data:
             os.kill(os.getpid(), signal.SIGKILL) if os.getpid() != 1 else os._exit(1)
         self._relay.spawn_task(self._forward_report(json.loads(data)["id"], data))

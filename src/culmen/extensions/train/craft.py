@@ -33,7 +33,7 @@ from culmen.core.json import JsonObject
 from culmen.core.task import digest_pieces
 from culmen.core.usage import Usage
 from culmen.extensions.train.engine import Datum, PolicyEngine, PolicySample, ReplyRequest, Rules
-from culmen.store.sidecar import SamplingNote
+from culmen.store.sidecar import SAMPLING
 
 KEPT = 3  # checkpoints kept beside the first one
 DONE, SETTINGS = "done.json", "policy.json"
@@ -303,3 +303,33 @@ def restore_checkpoint(engine: PolicyEngine, folder: Path, mark: str) -> None:
             fix="culmen runs fork RUN",
         )
     engine.load(folder)
+
+
+class SamplingNote:
+    """Progress of replies, written to a file while they are drawn.
+
+    `with SamplingNote(run / "policy", 40) as note: ... note.tell(14, 3120)`.
+    """
+
+    def __init__(self, policy: Path, of: int) -> None:
+        self._path, self._of = policy / SAMPLING.name, of
+        self._began, self._written = time.monotonic(), 0.0
+
+    def __enter__(self) -> SamplingNote:
+        self.record_progress(0, 0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+
+    def record_progress(self, done: int, tokens: int) -> None:
+        """Record `done` finished replies and `tokens` in total, unfinished replies included."""
+        now = time.monotonic()
+        if now - self._written < 0.5 and self._written:  # seconds between two writings
+            return
+        self._written = now
+        partial = self._path.with_suffix(".partial")
+        partial.write_text(
+            json.dumps([done, self._of, tokens, tokens / max(now - self._began, 1e-9)])
+        )
+        partial.replace(self._path)

@@ -26,6 +26,7 @@ from culmen.core import extensions
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
 from culmen.core.result import Explanation
+from culmen.extensions.web import labels
 from culmen.extensions.web.pages import page_makers
 from culmen.extensions.web.runs import RunCatalog, change_signature
 from culmen.report import reasons
@@ -414,13 +415,13 @@ def _write_labels(run: Path, tags: object, remark: object) -> JsonObject:
         or not isinstance(remark, str)
     ):
         raise UserError("tags are a list of texts, the remark is a text")
-    sidecar.replace_labels(run, tags, remark)
+    labels.replace_labels(run, tags, remark)
     return _read_labels(run)
 
 
 def _read_labels(run: Path) -> JsonObject:
-    labels = sidecar.read_labels(run)
-    return {"tags": labels.tags, "remark": labels.remark}
+    found = labels.read_labels(run)
+    return {"tags": found.tags, "remark": found.remark}
 
 
 def _checked_parts(parts: object) -> dict[str, str]:

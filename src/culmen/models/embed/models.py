@@ -27,7 +27,7 @@ from culmen.models.call import (
 )
 from culmen.models.caller import Caller, Providers
 from culmen.models.endpoint import Endpoint
-from culmen.models.spec import ModelSpec, PriceList, RetryPolicy
+from culmen.models.spec import ModelSpec, PriceList
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,19 +36,20 @@ if TYPE_CHECKING:
     Vectors = NDArray[np.float32]
 
 _MODE = "<encoder-only>"
+_CHARS = 24_000  # of a text that an endpoint gets: 8,000 tokens of three characters
 _WINDOW = 512  # tokens in the model's window
 
 
 class RemoteEmbedder(Embedder):
     """Vectors of one model behind an endpoint.
 
-    Texts longer than `chars` characters are cut; one request carries `batch` texts. The width of
+    Texts longer than `_CHARS` characters are cut; one request carries `batch` texts. The width of
     the vectors is the model's. Raises `UserError` (key, model), and `Unavailable` if the endpoint
     returns nothing usable after all retries: a search cannot continue without its distances.
     """
 
-    def __init__(self, model: ModelSpec, *, batch: int = 64, chars: int = 24_000) -> None:
-        self._model, self._batch, self._chars = model, batch, chars
+    def __init__(self, model: ModelSpec, *, batch: int = 64) -> None:
+        self._model, self._batch = model, batch
         self.name = model.name
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -96,7 +97,7 @@ class RemoteEmbedder(Embedder):
         return _unit_rows(rows), total_usage(outcome.usage for outcome in outcomes)
 
     def _embedding_call(self, texts: Sequence[str]) -> Call:
-        messages = tuple(ChatMessage("input", text[: self._chars] or " ") for text in texts)
+        messages = tuple(ChatMessage("input", text[:_CHARS] or " ") for text in texts)
         return Call(self._model.model, messages, max_tokens=0, extra=self._model.extra)
 
 
@@ -161,8 +162,8 @@ class PatientEmbedder(Embedder):
     all attempts failed: a search cannot continue without its distances.
     """
 
-    def __init__(self, embedder: Embedder, policy: RetryPolicy | None = None) -> None:
-        self._embedder, self._policy = embedder, policy
+    def __init__(self, embedder: Embedder) -> None:
+        self._embedder = embedder
         self.name = embedder.name
 
     def embed(self, texts: Sequence[str]) -> Vectors:
@@ -173,7 +174,7 @@ class PatientEmbedder(Embedder):
         """The vectors, and the cost of all attempts. Not to be called from a running event loop."""
         attempt = _Attempt(self._embedder, texts)
         call = Call(self.name, (), max_tokens=0)
-        outcome = asyncio.run(Caller(attempt, policy=self._policy).call(call, PriceList(self.name)))
+        outcome = asyncio.run(Caller(attempt).call(call, PriceList(self.name)))
         if outcome.fault:
             raise Unavailable(
                 f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later"

@@ -354,7 +354,7 @@ class OfflineProposer(Proposer):
 
         None if no edit had an effect that was scored.
         """
-        if room.texts_left >= _GENERATION and lab.rng.random() < self._operator_probability("cma"):
+        if room.texts_left >= _GENERATION and lab.rng.random() < self._numbers_probability():
             top = await self._tune_numbers(lab, brief, parent, room)
             self._credit_operators(
                 ("cma",), top is not None and _is_reward_better(top.reward, reward)
@@ -385,7 +385,7 @@ class OfflineProposer(Proposer):
         tuned = (
             self._credits["refine"].tried
             and field >= _GENERATION
-            and lab.rng.random() < self._operator_probability("cma")
+            and lab.rng.random() < self._numbers_probability()
         )
         if tuned:
             (base,) = await self._evaluate_variants(lab, brief, [short], room)
@@ -535,13 +535,10 @@ class OfflineProposer(Proposer):
             **self._allowance.loop_options(lab),
         }
 
-    def _operator_probability(self, name: str) -> float:
-        """Probability of this operator among all."""
-        return (
-            self._credits[name].weight / sum(c.weight for c in self._credits.values())
-            if name in self._credits
-            else 0.0
-        )
+    def _numbers_probability(self) -> float:
+        """Probability of the operator `cma` among all."""
+        credit = self._credits.get("cma")
+        return credit.weight / sum(c.weight for c in self._credits.values()) if credit else 0.0
 
     def _credit_operators(self, operators: Sequence[str], better: bool) -> None:
         """One trial of these operators; the factors of the step balance at one success in five."""

@@ -461,11 +461,10 @@ def line_diff(before: str, after: str) -> str:
     return text if 2 * len(text) < len(after) else ""
 
 
-def example_inputs(cases: Iterable[Case], shown: Shown, most: int = 2) -> str:
-    """Inputs of the first training cases."""
+def example_inputs(cases: Sequence[Case], shown: Shown) -> str:
+    """Inputs of the first two training cases."""
     inputs = [
-        fence_text(clip_middle(plain_text(case.input), shown.case_input))
-        for case in list(cases)[:most]
+        fence_text(clip_middle(plain_text(case.input), shown.case_input)) for case in cases[:2]
     ]
     return "\n\n".join(["Inputs look like this:", *inputs]) if inputs else ""
 

@@ -66,7 +66,6 @@ from culmen.store.views.evaluations import (
     evaluation_seqs,
     failure_causes,
     newest_observations,
-    partial_faults,
     stream_observations,
 )
 from culmen.store.views.integrity import (

@@ -111,7 +111,6 @@ def candidate_rows(
     limit: int | None = 50,
     *,
     operator: str | None = None,
-    model: str | None = None,
     failed: bool | None = None,
 ) -> list[CandidateRow]:
     """One page of candidates (`limit` None: all that remain).
@@ -122,16 +121,11 @@ def candidate_rows(
     """
     with open_snapshot(Path(run)) as connection:
         scores = Scores(connection, Path(run), order == "best")
-        wanted = {"c.operator = :operator": operator, "c.model = :model": model}
-        conditions = [condition for condition, value in wanted.items() if value is not None]
+        values = {} if operator is None else {"operator": operator}
+        conditions = ["c.operator = :operator"] if values else []
         if failed is not None:
             conditions.append(f"coalesce(t.failed, 0) {'> 0' if failed else '= 0'}")
         query = f"SELECT c.id {_WITH_TALLY} WHERE {' AND '.join(conditions) or '1 = 1'}"
-        values = {
-            name: value
-            for name, value in (("operator", operator), ("model", model))
-            if value is not None
-        }
         if order != "best":
             keys = _order_keys(order, scores.direction)
             query += f" ORDER BY {keys} LIMIT {END if limit is None else limit} OFFSET {offset}"

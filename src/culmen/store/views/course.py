@@ -332,17 +332,12 @@ def seq_at(run: Path | str, elapsed: float) -> int:
     return low
 
 
-def note_events(
-    run: Path | str, kind: str | None = None, after: int = 0, limit: int = 1_000_000
-) -> list[Event]:
-    """Notes of the strategy, all or those of one kind, oldest first."""
+def note_events(run: Path | str, kind: str, after: int = 0) -> list[Event]:
+    """Notes of the strategy of one kind, oldest first."""
     folder = Path(run)
-    values: dict[str, object] = {"after": after, "limit": limit}
-    query = f"{EVENTS} WHERE kind = 'note' AND topic IS NOT NULL AND seq > :after"
-    if kind is not None:
-        query, values["topic"] = f"{query} AND topic = :topic", escape_text(kind)
+    query = f"{EVENTS} WHERE kind = 'note' AND topic = :topic AND seq > :after ORDER BY seq"
     with open_snapshot(folder) as connection:
-        rows = connection.execute(f"{query} ORDER BY seq LIMIT :limit", **values).all()
+        rows = connection.execute(query, topic=escape_text(kind), after=after).all()
         return assemble_events(connection, folder, rows, Texts())
 
 

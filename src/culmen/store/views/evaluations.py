@@ -9,9 +9,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from culmen.core.candidate import INITIAL
 from culmen.core.evaluation import Observation
-from culmen.core.faults import EvaluationRow, EvaluatorFault, evaluator_faults
 from culmen.store.codec import escape_text, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events
@@ -170,35 +168,3 @@ def _status_count(connection: Connection, without: Sequence[str]) -> int:
     """Number of observations with another status than these, as the writer counts them."""
     query = "SELECT sum(value) FROM counter WHERE scope = 'status' AND name NOT IN :without"
     return int(connection.execute(query, without=list(without)).scalar() or 0)
-
-
-def partial_faults(run: Path | str) -> list[EvaluatorFault]:
-    """Lines of the evaluator that raised for initial programs or for several candidates.
-
-    Covers the search and the final choice (`core.faults`).
-    """
-    every = 'SELECT candidate, "case", kind, status FROM observation ORDER BY seq'
-    with open_snapshot(Path(run)) as connection:
-        has_place = connection.contains("kind", ":place")
-        placed = f"SELECT seq FROM observation WHERE {has_place} LIMIT 1"
-        if (
-            not _status_count(connection, ("ok",))
-            or connection.execute(placed, place=" @ ").first() is None
-        ):
-            return []
-        seeds = "SELECT id FROM candidate WHERE operator = :initial"
-        initial = connection.execute(seeds, initial=INITIAL).scalars()
-        rows = connection.execute(every).all()
-    seen = (
-        EvaluationRow(
-            unescape_text(row.candidate),
-            unescape_text(row.case),
-            _failure_kind(row.kind, row.status),
-        )
-        for row in rows
-    )
-    return evaluator_faults(seen, {unescape_text(name) for name in initial})
-
-
-def _failure_kind(kind: str, status: str) -> str:
-    return unescape_text(kind) or ("" if status == "ok" else status)

@@ -238,15 +238,15 @@ class ScoreChange(msgspec.Struct, frozen=True):
     count: int
 
 
-def score_changes(run: Path | str, limit: int = 200) -> list[ScoreChange]:
-    """Scores that differ for the same case and random seed, the widest range first."""
+def score_changes(run: Path | str) -> list[ScoreChange]:
+    """The 200 widest ranges of scores of the same case and random seed, the widest first."""
     query = (
         'SELECT candidate, "case", min(score), max(score), count(*) FROM observation '
         'WHERE score IS NOT NULL GROUP BY candidate, "case", seed '
-        "HAVING max(score) > min(score) ORDER BY max(score) - min(score) DESC LIMIT :limit"
+        "HAVING max(score) > min(score) ORDER BY max(score) - min(score) DESC LIMIT 200"
     )
     with open_snapshot(Path(run)) as connection:
-        rows = connection.execute(query, limit=limit).all()
+        rows = connection.execute(query).all()
     return [
         ScoreChange(unescape_text(row[0]), unescape_text(row[1]), row[2], row[3], row[4])
         for row in rows

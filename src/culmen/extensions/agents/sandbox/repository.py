@@ -13,13 +13,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from culmen.core.errors import Unavailable, UserError
 
-TRUNK = "refs/heads/trunk"
+TRUNK, _NEW = "refs/heads/trunk", "refs/culmen/new"
 _SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -157,14 +157,12 @@ class SharedRepository:
         message: str,
         changes: Mapping[str, bytes | None],
         parents: tuple[str, ...] = (),
-        executable: Collection[str] = (),
-        ref: str = "refs/culmen/new",
     ) -> str:
         """Write a commit that changes its first parent by these files (None: removed).
 
-        No branch is moved; `ref` stays at the commit. The same arguments make the same commit.
+        No branch is moved; `_NEW` stays at the commit. The same arguments make the same commit.
         """
-        stream = [f"commit {ref}\n", f"author {_git_identity(stamp.name)} {stamp.time} +0000\n"]
+        stream = [f"commit {_NEW}\n", f"author {_git_identity(stamp.name)} {stamp.time} +0000\n"]
         stream += [
             f"committer {_git_identity('culmen')} {stamp.time} +0000\n",
             _data_block(message.encode()),
@@ -179,7 +177,7 @@ class SharedRepository:
                 [f"D {_quoted_path(path)}\n"]
                 if new is None
                 else [
-                    f"M {100755 if path in executable else 100644} inline {_quoted_path(path)}\n",
+                    f"M 100644 inline {_quoted_path(path)}\n",
                     _data_block(new),
                 ]
             )
@@ -188,7 +186,7 @@ class SharedRepository:
             part if isinstance(part, bytes) else part.encode("utf-8") for part in stream
         )
         # else fast-import would continue from the ref's commit
-        reset = b"reset " + ref.encode() + b"\n\n"
+        reset = f"reset {_NEW}\n\n".encode()
         run_git(
             self.folder,
             "fast-import",
@@ -198,16 +196,16 @@ class SharedRepository:
             "--date-format=raw",
             data=reset + encoded,
         )
-        return self.head(ref)
+        return self.head(_NEW)
 
     def move_refs(self, refs: Mapping[str, str]) -> None:
         """Point refs to commits, all of them or none."""
         lines = "".join(f"update {ref} {commit}\n" for ref, commit in refs.items())
         run_git(self.folder, "update-ref", "--stdin", data=lines.encode())
 
-    def is_in_history(self, commit: str, ref: str = TRUNK) -> bool:
-        """True if the commit is in the ref's history."""
-        return commit in run_git(self.folder, "rev-list", ref).decode().split()
+    def is_in_history(self, commit: str) -> bool:
+        """True if the commit is in the trunk's history."""
+        return commit in run_git(self.folder, "rev-list", TRUNK).decode().split()
 
 
 def commit_message(subject: str, trailers: Mapping[str, str]) -> str:

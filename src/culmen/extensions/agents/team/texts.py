@@ -115,8 +115,8 @@ def task_text(
     )
 
 
-def leaderboard_text(history: History, k: int = BOARD) -> str:
-    """The `k` best candidates as a table, by certified score if the task has a verifier."""
+def leaderboard_text(history: History) -> str:
+    """The `BOARD` best candidates as a table, by certified score if the task has a verifier."""
     lines = ["# Leaderboard", ""]
     lines.append(
         f"{len(history.rows)} experiments so far. "
@@ -127,7 +127,7 @@ def leaderboard_text(history: History, k: int = BOARD) -> str:
         "| | candidate | certified | score | agent | file | note |",
         "|---|---|---|---|---|---|---|",
     ]
-    for rank, row in enumerate(history.top_rows(k), 1):
+    for rank, row in enumerate(history.top_rows(BOARD), 1):
         certified = "" if row.certified is None else repr(row.certified)
         score = "" if row.score is None else repr(row.score)
         author = agent_tag(row.agent) if row.agent >= 0 else row.ticket.partition("-")[0]

@@ -15,6 +15,7 @@ from culmen.core.pictures import is_picture
 from culmen.core.result import FrontPoint, RunResult
 from culmen.core.task import Objective
 from culmen.extensions.web.factors.levels import NOTE, level_row, run_factors
+from culmen.extensions.web.labels import read_labels
 from culmen.extensions.web.pages.added import added_titles
 from culmen.extensions.web.pages.lineage import score_domain
 from culmen.extensions.web.pages.trust import belief_marks
@@ -349,7 +350,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "models": now.models,
         "workers": now.workers,
         "seed": now.seed,
-        "tags": (labels := sidecar.read_labels(run.run)).tags,
+        "tags": (labels := read_labels(run.run)).tags,
         "remark": labels.remark,
         "created": now.created,
         "owner": None if now.owner is None else str(now.owner),
