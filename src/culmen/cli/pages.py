@@ -25,6 +25,7 @@ from culmen.report.figures import (
     dollars_text,
     duration_text,
     escape_controls,
+    failed_text,
     join_nonempty,
     number_text,
     percent_text,
@@ -477,9 +478,8 @@ def score_line(row: CandidateRow) -> str:
     line = f"{score}, mean of {many}"
     if not row.fresh:
         return line
-    failed = f"{row.fresh_failures} of them failed and count as the floor"
     before = f"the search: {search} over {row.search_count:,}"
-    texts = [failed * bool(row.fresh_failures), before * bool(row.search_count)]
+    texts = [failed_text(row.fresh_failures), before * bool(row.search_count)]
     return join_nonempty([f"{line} of the final choice", *texts], "; ")
 
 

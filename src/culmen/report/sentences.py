@@ -48,6 +48,7 @@ from culmen.report.figures import (
     dollars_text,
     drawn_names,
     duration_text,
+    failed_text,
     join_nonempty,
     margin_decimals,
     number_text,
@@ -528,7 +529,7 @@ def _basis(f: Facts) -> Iterator[Told]:
         )
         exactly = "" if best.margin else " exactly"
         here = f"{known}{exactly} for the cases of this task, {new} for new cases of the kind"
-    failed = f"{best.failures} of them failed, counted as the floor" if best.failures else ""
+    failed = failed_text(best.failures)
     of = "" if best.count == 1 else "mean of "
     made = f"{of}{many} made after it was chosen{cases}"
     yield Told("of_choice", join_nonempty([made, here, failed], "; "))

@@ -165,12 +165,13 @@ export function progress(doc, ctx, height = TALL) {
     series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
     refs,
     onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
+    below: (clipped) => note + (clipped && !late ? beyond(doc) : ""),
   };
   const banded = doc.course.some(({ low, high }) => low < high);
   const note = doc.course.length
     ? `The line is what all evaluations together let one expect of the leader, not its luckiest score${banded ? "; the band is its 95\u00a0% interval" : ""}.`
     : "The run is too long for the value model: the line is the highest mean so far.";
-  return section("Scores", { wide: true, aside }, chart(spec), h("p", { class: "note below" }, note, late ? "" : beyond(doc)));
+  return section("Scores", { wide: true, aside }, chart(spec));
 }
 
 /** Gain over the initial program for each dollar spent so far. */
