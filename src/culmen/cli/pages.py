@@ -102,7 +102,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         objective = join_nonempty(f"{goal.name} {goal.direction}" for goal in front.objectives)
     target = "" if now.target is None else f", target {number_text(now.target)}"
     owner = "" if now.owner is None else f"by {now.owner}"
-    ended = sentences.end_reason(now.state, now.reason, now.error)
+    ended = sentences.end_reason(now)
     reason = owner if now.state == "running" else ended
     screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
     models = (name if role == "default" else f"{role}={name}" for role, name in now.models.items())
@@ -417,8 +417,10 @@ def show_best(
             screen.print_line()
         screen.print_text(candidate.text)
     run = run_name(path)
+    is_changed = candidate.origin.operator != INITIAL
+    changed = [(f"culmen show {run} --diff seed", "what changed")] * is_changed
     screen.print_next_steps(
-        (f"culmen show {run} --diff seed", "what changed"),
+        *changed,
         (f"culmen show {run}", "its evaluations; --lineage, --explain"),
         err=True,
     )

@@ -55,7 +55,7 @@ from culmen.report.figures import (
     percent_text,
     score_with_margin,
 )
-from culmen.store.views import Front
+from culmen.store.views import Front, RunStatus
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -313,7 +313,7 @@ def _headlines(f: Facts) -> Iterator[Told]:
 
 def _without_gain(f: Facts, tone: str) -> Iterator[Told]:
     if f.is_untried:
-        why = f": {end_reason(f.state, f.reason)}" if f.is_finished else ""
+        why = f": {end_reason(f)}" if f.is_finished else ""
         yield Told("untried", f"Only the initial program was evaluated{f.so_far}{why}", tone)
     if f.is_alone:
         yield Told("others_failed", f"No other candidate gave a score{f.so_far}", tone)
@@ -372,7 +372,7 @@ def _details(f: Facts) -> Iterator[Told]:
         yield from _standing(f, f.result)
         yield from _doubts(f, f.result)
     if f.is_finished and f.reason in _EARLY_ENDS:
-        yield Told("ended_early", end_reason(f.state, f.reason))
+        yield Told("ended_early", end_reason(f))
 
 
 def _front_details(f: Facts, members: Sequence[FrontPoint]) -> Iterator[Told]:
@@ -436,7 +436,7 @@ def _outlasts_flips(best: RunResult) -> bool:
 def _standing(f: Facts, best: RunResult) -> Iterator[Told]:
     """Steps that the result still awaits, and its level of trust."""
     if f.is_finished and not _is_sure(f):
-        why = f": {end_reason(f.state, f.reason)}" if f.reason in _BUDGETS else ""
+        why = f": {end_reason(f)}" if f.reason in _BUDGETS else ""
         yield Told("unconfirmed", f"not confirmed by fresh evaluations{why}")
     if f.state not in ("finished", "failed") and not _is_sure(f) and not f.is_alone:
         text = "an estimate of the search, which fresh evaluations confirm at the end"
@@ -455,9 +455,10 @@ def _standing(f: Facts, best: RunResult) -> Iterator[Told]:
 def _doubts(f: Facts, best: RunResult) -> Iterator[Told]:
     """Reasons to trust the score less."""
     if best.failures and not f.has_failed:
-        worst = "lowest" if best.direction == "max" else "highest"
+        worst = "low" if best.direction == "max" else "high"
+        worst = f"a {worst}" if f.objective.floor is None else f"the {worst}est"
         many = f"{best.failures} of {count_text(best.count, 'evaluation')}"
-        yield Told("failures", f"failed in {many}, counted as the {worst} score", "warn")
+        yield Told("failures", f"failed in {many}, counted as {worst} score", "warn")
     if best.strict is not None and best.certified is None:
         yield Told("not_certified", "the exact verifier does not accept it", "warn")
     if best.tolerance.startswith(("used", "doubtful")):
@@ -647,13 +648,20 @@ _ENDS = {
 _EARLY_ENDS = ("user", "integrity", "agents_crashed", "unavailable", "always_fails")
 
 
-def end_reason(state: str, reason: str, error: str = "") -> str:
+def end_reason(run: Facts | RunStatus) -> str:
     """The reason why a run ended, in words; "" while it runs."""
-    if state == "running":
+    if run.state == "running":
         return ""
-    if state == "finished":
-        return _ENDS.get(reason) or reason.replace("_", " ")
-    return error or "nothing is lost"
+    if run.state != "finished":
+        return run.error or "nothing is lost"
+    left = (run.budget.evaluations or 0) - run.evaluations  # too few for what was next
+    rest = f" but for {left:,}" * (run.reason == "evaluations" and left > 0)
+    return finish_reason(run.reason) + rest
+
+
+def finish_reason(reason: str) -> str:
+    """The reason why a search was over, in words."""
+    return _ENDS.get(reason) or reason.replace("_", " ")
 
 
 def state_label(state: str, reason: str) -> str:
