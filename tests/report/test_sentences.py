@@ -437,6 +437,10 @@ def test_doubts_follow_the_direction(direction: Any):
     assert verdict((0.0, 1.0), failures=2).doubts == (
         f"failed in 2 of 6 evaluations, counted as the {worst}est score",
     )
+    several = (FrontPoint("a", {"x": 1.0}, count=6, failures=2),)
+    assert verdict(failures=2, front=several).doubts == (
+        "failed in 2 of 6 evaluations, which its means leave out",
+    )
     fallen = better(direction=direction, gain=sign * 0.3, search_score=0.52 + sign * 0.4)
     assert "fallen" in names_said(facts(fallen, objective=Objective(direction)))
     risen = better(direction=direction, gain=sign * 0.3, search_score=0.52 - sign * 0.4)

@@ -458,7 +458,8 @@ def _doubts(f: Facts, best: RunResult) -> Iterator[Told]:
         worst = "low" if best.direction == "max" else "high"
         worst = f"a {worst}" if f.objective.floor is None else f"the {worst}est"
         many = f"{best.failures} of {count_text(best.count, 'evaluation')}"
-        yield Told("failures", f"failed in {many}, counted as {worst} score", "warn")
+        how = "which its means leave out" if best.front else f"counted as {worst} score"
+        yield Told("failures", f"failed in {many}, {how}", "warn")
     if best.strict is not None and best.certified is None:
         yield Told("not_certified", "the exact verifier does not accept it", "warn")
     if best.tolerance.startswith(("used", "doubtful")):
@@ -530,7 +531,7 @@ def _basis(f: Facts) -> Iterator[Told]:
         )
         exactly = "" if best.margin else " exactly"
         here = f"{known}{exactly} for the cases of this task, {new} for new cases of the kind"
-    failed = failed_text(best.failures)
+    failed = "" if best.front else failed_text(best.failures)
     of = "" if best.count == 1 else "mean of "
     made = f"{of}{many} made after it was chosen{cases}"
     yield Told("of_choice", join_nonempty([made, here, failed], "; "))

@@ -162,7 +162,7 @@ export function progress(doc, ctx, height = TALL) {
     height,
     x: { label, unit, domain: [late ? end / 2 : 0, end] },
     y: { label: "score", domain: doc.domain, ...lateDomain(points, refs, late) },
-    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
+    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis, known)],
     refs,
     onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
     below: (clipped) => note + (clipped && !late ? beyond(doc) : ""),
@@ -248,12 +248,12 @@ function confirmed(doc, end) {
   return [...bar, { name: freshness(best), kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
 }
 
-/** The steps of the story at their first scores, numbered. */
-function stepMarks(doc, axis) {
+/** The steps of the story, numbered, on the line where the change that names each first scored. */
+function stepMarks(doc, axis, known) {
   const { steps } = doc.story;
   if (!steps.length) return [];
   const name = "steps of the story";
-  return [{ name, kind: "dots", colour: "var(--ink)", size: 5, labels: steps.map((each) => String(each.number)), points: steps.map((each) => [each[`at_${axis}`], each.score]),
+  return [{ name, kind: "dots", colour: "var(--ink)", size: 5, labels: steps.map((each) => String(each.number)), points: steps.map((each) => [each[`at_${axis}`], (known.find((point) => point[axis] >= each[`at_${axis}`]) || known.at(-1)).score]),
     tips: (i) => [`step ${steps[i].number}: ${steps[i].gained}`, steps[i].sentence], picks: (i) => steps[i].id }];
 }
 
