@@ -24,7 +24,16 @@ from culmen.extensions.web.report import gather_report
 from culmen.extensions.web.runs import Digest
 from tests.report.arithmetic import Arithmetic
 from tests.report.recorded import RUNS
-from tests.report.test_truth import QUICK, Claim, Claims, Run, as_json, printed, printed_document
+from tests.report.test_truth import (
+    QUICK,
+    Claim,
+    Claims,
+    Run,
+    as_json,
+    printed,
+    printed_document,
+    rounded,
+)
 
 KINDS = (*QUICK, "minimised", "three objectives", "prompt with cases", "islands", "pictures")
 _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
@@ -144,6 +153,12 @@ def labels(run: Run) -> Claims:
     used = _USED.search(printed("status", run.path))
     assert used is not None
     yield Claim("used: dollars", used[1] is None or abs(float(used[1]) - dollars) < 0.006, True)
+    left = (sums.meta.budget.evaluations or 0) - len(sums.seen)
+    said = re.search(r"is spent but for ([\d,]+)", printed("status", run.path))
+    is_told = status["reason"] == "evaluations" and left > 0 and status["state"] == "finished"
+    yield Claim("label: left", said and numbers(said[1]), [left] if is_told else None)
+    if status["best"] is not None:
+        yield Claim("label: best", status["best"]["id"] in printed("status", run.path), True)
     reserve = status["reserve"]
     if reserve and "kept" in lines:
         kept = [reserve["evaluations"], reserve["of"]]
@@ -251,11 +266,6 @@ def python(run: Run) -> Claims:
     )
     lines = run.page(overview.overview_page)["summary"]["lines"]
     yield Claim("Study.summary", study.summary.lines[0], lines[0])
-    if study.front is not None:
-        front = run.page(overview.overview_page)["front"]
-        for shown, true in zip(as_json(study.front.members), front["members"], strict=True):
-            yield from same("Study.front", shown, true)
-        yield Claim("Study.front: volume", study.front.hypervolume, front["hypervolume"])
 
 
 def report(run: Run) -> Claims:
@@ -283,7 +293,51 @@ _HELD: dict[str, Callable[[Digest, dict[str, str]], Any]] = {
     "report": report_page,
 }
 
+
+def fronts(run: Run) -> Claims:
+    """Members of a front: in the terminal, in JSON, in Python, in the verdict and in the report."""
+    front = run.page(overview.overview_page)["front"]
+    if front is None:
+        return
+    status, best = printed_document("status", run.path), printed_document("best", run.path)
+    study = culmen.Study.open(run.path)
+    held = as_json(gather_report(run.pages).documents)["pages"]["overview"]["front"]
+    whole = {"status": status["front"], "best": best["front"], "Study": as_json(study.front)}
+    members = {name: told["members"] for name, told in [*whole.items(), ("report", held)]}
+    members |= {"verdict": status["best"]["front"], "best's verdict": best["best"]["front"]}
+    for where, told in whole.items():
+        yield from same(
+            f"{where}: front", told, front, "members", "others", "constraints", "choice"
+        )
+    for where, told in members.items():
+        known = {each["id"]: each for each in told}
+        yield Claim(
+            f"{where}: members", sorted(known), sorted(each["id"] for each in front["members"])
+        )
+        for each in front["members"]:
+            yield from same(f"{where}: member", known[each["id"]], each)
+    lines = printed("status", run.path).splitlines()
+    for each in front["members"]:
+        line = next(line for line in lines if line.startswith(each["id"]))
+        told = re.sub(r"^\w+|←.*", "", line)
+        pairs = re.findall(r"([\d.e+-]+) ± ([\d.e+-]+)", told)
+        for (value, margin), name in zip(pairs, each["metrics"], strict=True):
+            yield Claim("line: metric", float(value), rounded(value, each["metrics"][name]))
+            yield Claim("line: margin", float(margin), rounded(margin, each["margins"][name]))
+        failed = each.get("failures", 0)
+        yield Claim(
+            "line: evaluations",
+            numbers(told)[2 * len(pairs) :],
+            [each["count"]] + [failed] * (failed > 0),
+        )
+    line = next(line for line in lines if line.startswith("front  ") and "hypervolume" in line)
+    many, volume = numbers(line)
+    yield Claim("line: front", many, len(front["members"]))
+    yield Claim("line: volume", volume, rounded(str(volume), front["hypervolume"]))
+
+
 SURFACES: list[Callable[[Run], Claims]] = [
+    fronts,
     settings,
     spending,
     labels,
