@@ -456,9 +456,8 @@ def _doubts(f: Facts, best: RunResult) -> Iterator[Told]:
     """Reasons to trust the score less."""
     if best.failures and not f.has_failed:
         worst = "low" if best.direction == "max" else "high"
-        worst = f"a {worst}" if f.objective.floor is None else f"the {worst}est"
         many = f"{best.failures} of {count_text(best.count, 'evaluation')}"
-        how = "which its means leave out" if best.front else f"counted as {worst} score"
+        how = "which its means leave out" if best.front else f"counted as a {worst} score"
         yield Told("failures", f"failed in {many}, {how}", "warn")
     if best.strict is not None and best.certified is None:
         yield Told("not_certified", "the exact verifier does not accept it", "warn")
@@ -1099,8 +1098,8 @@ def _unsure_gain(f: Facts) -> Iterator[Finding]:
         gain, margin = difference_text(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
         is_better = best.score_difference(best.gain, 0.0) > 0
         ratio = best.gain_margin / max(abs(best.gain), 1e-12)
-        word = "gain" if is_better else "difference"
-        what = f"the {word} of {gain} is within the noise, whose margin is ± {margin}"
+        told = f"gain of {gain.lstrip('-−')}" if is_better else f"difference of {gain}"
+        what = f"the {told} is within the noise, whose margin is ± {margin}"
         leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
         if leads:
             what = (
