@@ -1,4 +1,4 @@
-"""Figures that several surfaces show: pages, the report's file, terminal, JSON, MCP and Python.
+"""Figures of pages, the report's file, the terminal, JSON, MCP and Python, side by side.
 
 Beside the claims of `test_truth` and `test_truth_deeper`: settings, labels of the terminal, and
 every field that two surfaces share.
@@ -40,7 +40,7 @@ _NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def same(where: str, shown: Any, true: Any, *left: str) -> Claims:
-    """One claim for each field of two documents; `left` are those that mean something else."""
+    """A claim for each field of two documents; `left` are those that differ."""
     for name in sorted((set(shown or ()) & set(true or ())) - set(left)):
         yield Claim(f"{where}: {name}", as_json(shown[name]), as_json(true[name]))
 
@@ -51,7 +51,7 @@ def numbers(text: str) -> list[float]:
 
 
 def settings(run: Run) -> Claims:
-    """What was asked for: the run's settings, as they were stored."""
+    """The run's settings, as they were stored."""
     sums, page = run.sums, run.page(overview.overview_page)
     status, judged = printed_document("status", run.path), run.page(trust.trust_page)
     meta = as_json(sums.meta)
@@ -193,7 +193,7 @@ def best_text(run: Run) -> Claims:
 
 
 def told_again(run: Run) -> Claims:
-    """What two surfaces both show of the story, of candidates, and of the way to the best."""
+    """The story, candidates and the way to the best, as two surfaces show them."""
     page, story = run.page(overview.overview_page), printed_document("story", run.path)
     yield from same("story", story, page["story"], "steps", "vain")
     for shown, true in zip(story["steps"], page["story"]["steps"], strict=True):
@@ -221,7 +221,7 @@ def told_again(run: Run) -> Claims:
 
 
 def way(run: Run, rows: dict[str, Any]) -> Claims:
-    """The lineage's path: what each step cost and changed, and what was tried beside it."""
+    """The lineage's path: costs and changes of its steps, and the branches beside it."""
     sums, tree = run.sums, run.page(lineage.lineage_page)
     names = sorted(sums.candidates, key=lambda name: (sums.born_at[name], name))
     yield Claim("lineage: places", tree["places"], [names.index(each) for each in tree["ids"]])
@@ -248,7 +248,7 @@ def way(run: Run, rows: dict[str, Any]) -> Claims:
 
 
 def python(run: Run) -> Claims:
-    """What Python's `Study` shows, against pages, the terminal's JSON and the journal."""
+    """Figures of Python's `Study`, against pages, the terminal's JSON and the journal."""
     study = culmen.Study.open(run.path)
     status = printed_document("status", run.path)
     yield from same("Study.status", as_json(study.status), status, "best", "strategy", "state")
@@ -295,7 +295,7 @@ _HELD: dict[str, Callable[[Digest, dict[str, str]], Any]] = {
 
 
 def fronts(run: Run) -> Claims:
-    """Members of a front: in the terminal, in JSON, in Python, in the verdict and in the report."""
+    """Members of a front on every surface, the verdict's among them."""
     front = run.page(overview.overview_page)["front"]
     if front is None:
         return
