@@ -307,7 +307,7 @@ def fronts(run: Run) -> Claims:
     members |= {"verdict": status["best"]["front"], "best's verdict": best["best"]["front"]}
     for where, told in whole.items():
         yield from same(
-            f"{where}: front", told, front, "members", "others", "constraints", "choice"
+            f"{where}: front", told, front, "members", "others", "constraints", "choice", "growth"
         )
     for where, told in members.items():
         known = {each["id"]: each for each in told}
