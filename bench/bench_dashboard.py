@@ -1,7 +1,8 @@
 """Times of the dashboard on a long run.
 
-A journal of 20,000 candidates is made, every page's document is timed, and, where Chromium is
-installed, how long the table of candidates takes in a browser from its address to its rows.
+A journal of 20,000 candidates is made and, as at the end of a search, read for its pages. Every
+page's document is timed and, where Chromium is installed, how long the table of candidates takes in
+a browser from its address to its rows. `--unprepared`: without the reading at the end.
 
     python bench/bench_dashboard.py [--candidates 20000] [--folder DIR] [--browser /usr/bin/chromium]
 """
@@ -15,6 +16,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,9 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests.gallery import Gallery, record, task
 
 from culmen.core.usage import Budget
-from culmen.extensions.web.pages import page_makers
+from culmen.extensions.web.pages import page_makers, prepare_pages
 from culmen.extensions.web.runs import Digest
 from culmen.extensions.web.server import Dashboard, bind_port, encode_document, serve_dashboard
+from culmen.store import kept
 from culmen.strategies import catalog
 
 T = TypeVar("T")
@@ -48,17 +52,24 @@ def made(folder: Path, candidates: int) -> Path:
     return run
 
 
-def documents(run: Path) -> None:
-    """Seconds and size of every page's document: as the first page of all, and again.
+def page_times(run: Path, name: str) -> str:
+    """Seconds and size of a page's document: as the first page of this process, and again."""
+    page, digest = page_makers()[name], Digest(run)
+    first, raw = clocked(lambda: encode_document(page(digest.refresh(), {})))
+    again, raw = clocked(lambda: encode_document(page(digest.refresh(), {})))
+    return f"{name:<12}  {first}  then {again}  {len(raw) / 1e3:9.1f} kB"
 
-    In brackets processor time.
-    """
+
+def documents(run: Path, prepared: bool) -> None:
+    """Seconds of every page, each first in a process of its own; in brackets processor time."""
+    if prepared:
+        print(f"read at the end: {clocked(lambda: prepare_pages(run))[0]}")
+    for name in page_makers():
+        if not prepared:
+            shutil.rmtree(run / kept.FOLDER, ignore_errors=True)
+        with ProcessPoolExecutor(1, get_context("spawn")) as apart:
+            print(apart.submit(page_times, run, name).result())
     digest = Digest(run).refresh()
-    for name, page in page_makers().items():
-        first, raw = clocked(lambda page=page: encode_document(page(Digest(run), {})))
-        page(digest, {})
-        again, raw = clocked(lambda page=page: encode_document(page(digest.refresh(), {})))
-        print(f"{name:<12}  {first}  then {again}  {len(raw) / 1e3:9.1f} kB")
     for sort in ("mean", "count", "island", "trust", "operator"):
         wanted = {"sort": sort, "order": "desc", "offset": "10000"}
         took, _ = clocked(lambda wanted=wanted: page_makers()["candidates"](digest, wanted))
@@ -121,11 +132,12 @@ def main() -> None:
     )
     parser.add_argument("--candidates", type=int, default=20_000)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--unprepared", action="store_true")
     parser.add_argument("--browser", default=shutil.which("chromium") or "")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="culmen-") as folder:
         run = made(chosen.folder or Path(folder), chosen.candidates)
-        documents(run)
+        documents(run, not chosen.unprepared)
         if chosen.browser:
             browser(run, chosen.browser)
 

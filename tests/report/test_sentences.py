@@ -424,20 +424,24 @@ def test_how_it_was_measured_names_both_intervals():
 
 @pytest.mark.parametrize("direction", ["max", "min"])
 def test_doubts_follow_the_direction(direction: Any):
-    sign, worst = (1, "lowest") if direction == "max" else (-1, "highest")
+    sign, worst = (1, "low") if direction == "max" else (-1, "high")
 
     def verdict(**fields: Any) -> sentences.RunVerdict:
-        return run_verdict(
-            facts(
-                better(direction=direction, gain=sign * 0.3, **fields),
-                objective=Objective(direction),
-            )
-        )
+        best = better(direction=direction, gain=sign * 0.3, **fields)
+        return run_verdict(facts(best, objective=Objective(direction)))
 
     assert verdict().tone == "good" and verdict().doubts == ()
     assert verdict(failures=2).doubts == (
-        f"failed in 2 of 6 evaluations, counted as the {worst} score",
+        f"failed in 2 of 6 evaluations, counted as a {worst} score",
     )
+    several = (FrontPoint("a", {"x": 1.0}, count=6, failures=2),)
+    assert verdict(failures=2, front=several).doubts == (
+        "failed in 2 of 6 evaluations, which its means leave out",
+    )
+    small = better(direction=direction, gain=sign * 0.05, gain_margin=0.1)
+    gain = "+0.05" if sign > 0 else "0.05"  # a minus would say that it got worse
+    (found,) = find_problems(facts(small, objective=Objective(direction)))
+    assert f"the gain of {gain} is within the noise" in found.what
     fallen = better(direction=direction, gain=sign * 0.3, search_score=0.52 + sign * 0.4)
     assert "fallen" in names_said(facts(fallen, objective=Objective(direction)))
     risen = better(direction=direction, gain=sign * 0.3, search_score=0.52 - sign * 0.4)
@@ -597,9 +601,12 @@ def test_a_note_on_noise_is_told_in_the_same_sentence():
 
 
 def test_ends_states_and_lines_of_progress():
-    assert end_reason("running", "") == "" and end_reason("interrupted", "") == "nothing is lost"
-    assert end_reason("finished", "evaluations") == "the budget of evaluations is spent"
-    assert end_reason("failed", "", "KeyError") == "KeyError"
+    assert end_reason(facts(state="running")) == ""
+    assert end_reason(facts(state="interrupted")) == "nothing is lost"
+    spent = {"reason": "evaluations", "budget": Budget(evaluations=100)}
+    assert end_reason(facts(**spent)) == "the budget of evaluations is spent"
+    assert end_reason(facts(**spent | {"evaluations": 97})).endswith("is spent but for 3")
+    assert end_reason(facts(state="failed", error="KeyError")) == "KeyError"
     assert (
         best_score_text(None) == "no score yet"
         and best_score_text(better(margin=0.14)) == "best 0.52 ± 0.14"

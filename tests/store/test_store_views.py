@@ -105,6 +105,20 @@ def test_best_and_list_follow_the_rule(tmp_path, direction, seed):
     journal.close()
 
 
+def test_failed_candidates_stand_before_those_never_evaluated(tmp_path, each_store):
+    journal = new_run(tmp_path)
+    unseen, failed, best = (program(number) for number in range(3))
+    journal.append([proposed(0, unseen, failed, best)])
+    journal.append([observed(1, best, 1.0), observed(2, failed, None, Status.ERROR)])
+    order = [best.id, failed.id, unseen.id]
+    assert [row.id for row in views.candidate_rows(journal.run_dir, "best")] == order
+    for descending in (False, True):
+        query = views.CandidateQuery(descending=descending)
+        shown = [each.row.id for each in views.candidate_page(journal.run_dir, query).rows]
+        assert shown == order[:: -1 if descending else 1]
+    journal.close()
+
+
 def test_statistics_of_a_candidate_are_those_of_its_scores(tmp_path):
     journal, scores, failures = random_run(tmp_path)
     for row in views.candidate_rows(journal.run_dir, "old", limit=None):

@@ -24,6 +24,7 @@ from culmen.report.figures import (
     dollars_text,
     duration_text,
     escape_controls,
+    failed_text,
     join_nonempty,
     number_text,
     percent_text,
@@ -100,7 +101,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
         objective = join_nonempty(f"{goal.name} {goal.direction}" for goal in front.objectives)
     target = "" if now.target is None else f", target {number_text(now.target)}"
     owner = "" if now.owner is None else f"by {now.owner}"
-    ended = sentences.end_reason(now.state, now.reason, now.error)
+    ended = sentences.end_reason(now)
     reason = owner if now.state == "running" else ended
     screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
     models = (name if role == "default" else f"{role}={name}" for role, name in now.models.items())
@@ -414,8 +415,10 @@ def show_best(
             screen.print_line()
         screen.print_text(candidate.text)
     run = run_name(path)
+    is_changed = candidate.origin.operator != INITIAL
+    changed = [(f"culmen show {run} --diff seed", "what changed")] * is_changed
     screen.print_next_steps(
-        (f"culmen show {run} --diff seed", "what changed"),
+        *changed,
         (f"culmen show {run}", "its evaluations; --lineage, --explain"),
         err=True,
     )
@@ -475,9 +478,8 @@ def score_line(row: CandidateRow) -> str:
     line = f"{score}, mean of {many}"
     if not row.fresh:
         return line
-    failed = f"{row.fresh_failures} of them failed and count as the floor"
     before = f"the search: {search} over {row.search_count:,}"
-    texts = [failed * bool(row.fresh_failures), before * bool(row.search_count)]
+    texts = [failed_text(row.fresh_failures), before * bool(row.search_count)]
     return join_nonempty([f"{line} of the final choice", *texts], "; ")
 
 

@@ -83,6 +83,8 @@ class Extension:
     """Pages of a run in dashboard and report (`extensions.web.pages.added.Page`), by name."""
     comparison_pages: Addresses = field(default_factory=_no_addresses)
     """Functions that make a page of several runs; that named `compare` is used."""
+    readings: Addresses = field(default_factory=_no_addresses)
+    """Functions of a long run's folder, called at its end: what they read of it is kept."""
     endings: Addresses = field(default_factory=_no_addresses)
     """Functions that make a `cli.pages.Ending` of a run's folder, by `Evaluator.form`."""
     verbs: Addresses = field(default_factory=_no_addresses)

@@ -127,6 +127,11 @@ def count_text(value: int, noun: str) -> str:
     return f"{value:,} {noun if value == 1 else plural}"
 
 
+def failed_text(failures: int) -> str:
+    """`2 of them failed, counted as the floor`; empty for none."""
+    return f"{failures:,} of them failed, counted as the floor" if failures else ""
+
+
 def percent_text(share: float) -> str:
     """`31 %`; 0 % and 100 % only for shares of exactly 0 and 1."""
     return f"{min(99, max(1, round(100 * share))) if 0 < share < 1 else round(100 * share)} %"

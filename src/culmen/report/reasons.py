@@ -227,7 +227,7 @@ def _two_digits(value: float) -> float:
 
 
 def _final_lines(explained: Explanation, task: Task, now: RunStatus) -> Iterator[str]:
-    ended = sentences.end_reason("finished", now.reason) if now.reason else ""
+    ended = sentences.finish_reason(now.reason)
     yield f"The search was over{f' ({ended})' if ended else ''}: this is one of the final choice."
     if now.reserve is not None:
         yield sentences.reserve_sentence(**msgspec.structs.asdict(now.reserve))

@@ -48,13 +48,14 @@ from culmen.report.figures import (
     dollars_text,
     drawn_names,
     duration_text,
+    failed_text,
     join_nonempty,
     margin_decimals,
     number_text,
     percent_text,
     score_with_margin,
 )
-from culmen.store.views import Front
+from culmen.store.views import Front, RunStatus
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -312,7 +313,7 @@ def _headlines(f: Facts) -> Iterator[Told]:
 
 def _without_gain(f: Facts, tone: str) -> Iterator[Told]:
     if f.is_untried:
-        why = f": {end_reason(f.state, f.reason)}" if f.is_finished else ""
+        why = f": {end_reason(f)}" if f.is_finished else ""
         yield Told("untried", f"Only the initial program was evaluated{f.so_far}{why}", tone)
     if f.is_alone:
         yield Told("others_failed", f"No other candidate gave a score{f.so_far}", tone)
@@ -371,7 +372,7 @@ def _details(f: Facts) -> Iterator[Told]:
         yield from _standing(f, f.result)
         yield from _doubts(f, f.result)
     if f.is_finished and f.reason in _EARLY_ENDS:
-        yield Told("ended_early", end_reason(f.state, f.reason))
+        yield Told("ended_early", end_reason(f))
 
 
 def _front_details(f: Facts, members: Sequence[FrontPoint]) -> Iterator[Told]:
@@ -435,7 +436,7 @@ def _outlasts_flips(best: RunResult) -> bool:
 def _standing(f: Facts, best: RunResult) -> Iterator[Told]:
     """Steps that the result still awaits, and its level of trust."""
     if f.is_finished and not _is_sure(f):
-        why = f": {end_reason(f.state, f.reason)}" if f.reason in _BUDGETS else ""
+        why = f": {end_reason(f)}" if f.reason in _BUDGETS else ""
         yield Told("unconfirmed", f"not confirmed by fresh evaluations{why}")
     if f.state not in ("finished", "failed") and not _is_sure(f) and not f.is_alone:
         text = "an estimate of the search, which fresh evaluations confirm at the end"
@@ -454,9 +455,10 @@ def _standing(f: Facts, best: RunResult) -> Iterator[Told]:
 def _doubts(f: Facts, best: RunResult) -> Iterator[Told]:
     """Reasons to trust the score less."""
     if best.failures and not f.has_failed:
-        worst = "lowest" if best.direction == "max" else "highest"
+        worst = "low" if best.direction == "max" else "high"
         many = f"{best.failures} of {count_text(best.count, 'evaluation')}"
-        yield Told("failures", f"failed in {many}, counted as the {worst} score", "warn")
+        how = "which its means leave out" if best.front else f"counted as a {worst} score"
+        yield Told("failures", f"failed in {many}, {how}", "warn")
     if best.strict is not None and best.certified is None:
         yield Told("not_certified", "the exact verifier does not accept it", "warn")
     if best.tolerance.startswith(("used", "doubtful")):
@@ -528,7 +530,7 @@ def _basis(f: Facts) -> Iterator[Told]:
         )
         exactly = "" if best.margin else " exactly"
         here = f"{known}{exactly} for the cases of this task, {new} for new cases of the kind"
-    failed = f"{best.failures} of them failed, counted as the floor" if best.failures else ""
+    failed = "" if best.front else failed_text(best.failures)
     of = "" if best.count == 1 else "mean of "
     made = f"{of}{many} made after it was chosen{cases}"
     yield Told("of_choice", join_nonempty([made, here, failed], "; "))
@@ -646,13 +648,20 @@ _ENDS = {
 _EARLY_ENDS = ("user", "integrity", "agents_crashed", "unavailable", "always_fails")
 
 
-def end_reason(state: str, reason: str, error: str = "") -> str:
+def end_reason(run: Facts | RunStatus) -> str:
     """The reason why a run ended, in words; "" while it runs."""
-    if state == "running":
+    if run.state == "running":
         return ""
-    if state == "finished":
-        return _ENDS.get(reason) or reason.replace("_", " ")
-    return error or "nothing is lost"
+    if run.state != "finished":
+        return run.error or "nothing is lost"
+    left = (run.budget.evaluations or 0) - run.evaluations  # too few for what was next
+    rest = f" but for {left:,}" * (run.reason == "evaluations" and left > 0)
+    return finish_reason(run.reason) + rest
+
+
+def finish_reason(reason: str) -> str:
+    """The reason why a search was over, in words."""
+    return _ENDS.get(reason) or reason.replace("_", " ")
 
 
 def state_label(state: str, reason: str) -> str:
@@ -1088,8 +1097,8 @@ def _unsure_gain(f: Facts) -> Iterator[Finding]:
         gain, margin = difference_text(best.gain, best.gain_margin), f"{best.gain_margin:.2g}"
         is_better = best.score_difference(best.gain, 0.0) > 0
         ratio = best.gain_margin / max(abs(best.gain), 1e-12)
-        word = "gain" if is_better else "difference"
-        what = f"the {word} of {gain} is within the noise, whose margin is ± {margin}"
+        told = f"gain of {gain.lstrip('-−')}" if is_better else f"difference of {gain}"
+        what = f"the {told} is within the noise, whose margin is ± {margin}"
         leads = best.noise.sd > 0 and (best.kept_initial or ratio > 2)
         if leads:
             what = (

@@ -216,7 +216,9 @@ def _unique_steps(steps: list[tuple[str, str]]) -> list[tuple[str, str]]:
 def _result_steps(f: Facts) -> list[tuple[str, str]]:
     if f.result is None:
         return []
-    changed = [(f"culmen show {f.run} best --diff seed", "what changed")] if f.initials else []
+    initial = f.result.initial
+    is_changed = f.initials > 0 and (initial is None or initial.id != f.result.id)
+    changed = [(f"culmen show {f.run} best --diff seed", "what changed")] * is_changed
     so_far = " so far" * (f.state == "running")
     what = "front" if f.result.front else "best"
     return [(f"culmen best {f.run}", f"print the {what}{so_far}"), *changed]

@@ -403,10 +403,20 @@ class Study:
             self._remove_unused()
             raise
         end.raise_signal()
+        self._prepare_readings()
         from culmen.report.summary import check_scored
 
         check_scored(self.path)
         return end.state
+
+    def _prepare_readings(self) -> None:
+        """Let extensions read a long run now, so that nobody waits for its first reading."""
+        from culmen.core.extensions import all_parts
+        from culmen.store import kept, views
+
+        if views.last_seq(self.path) >= kept.EVENTS:
+            for prepare in all_parts("readings").values():
+                prepare(self.path)
 
     def _remove_unused(self) -> None:
         """Remove the folder of a new run without an evaluation or a call: it could not begin."""

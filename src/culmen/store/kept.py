@@ -20,6 +20,9 @@ FOLDER = "kept"
 LONG = 8_000
 """Evaluations from which a run's readings are kept: shorter ones are made anew as quickly."""
 
+EVENTS = 4 * LONG
+"""Events of such a run."""
+
 
 def load_kept(run: Path, run_id: str, name: str) -> StoredCheckpoint | None:
     """The event that a kept value follows, and the value; None if there is none that fits."""

@@ -142,7 +142,7 @@ def test_four_bands_answer_the_four_questions(every: Site, tab: Tab):
     doubted = tab.open(every, "/r/flaky/overview")
     assert doubted.locator(
         "section[aria-label='May I believe it?'] li.warn"
-    ).first.inner_text() == ("failed in 2 of 12 evaluations, counted as the lowest score")
+    ).first.inner_text() == ("failed in 2 of 12 evaluations, counted as a low score")
 
 
 @pytest.mark.browser
@@ -181,7 +181,7 @@ def test_shares_of_the_way_and_per_cent_only_where_the_scale_has_them(every: Sit
     for name, expected in {
         "spent": "60 % of the way to the best known value 1",
         "minimised": "80 % of the way to the target 10",
-        "flaky": "failed in 2 of 12 evaluations, counted as the lowest score",
+        "flaky": "failed in 2 of 12 evaluations, counted as a low score",
         "within": "true gain −0.02 to 0.18 (95 % interval), so there may be none",
     }.items():
         assert expected in part(tab.open(every, f"/r/{name}/overview"), "details")

@@ -62,7 +62,11 @@ def test_three_outliers_do_not_flatten_the_chart(tmp_path: Path, tab: Tab, direc
     heads = page.locator("c-chart path.edge").get_attribute("d")
     assert heads is not None and heads.count("Z") == len(FAR)
     note = "3 evaluations with a score far from the others lie on the edge."
-    assert note in page.locator(".note.below").first.inner_text()
+    below = page.locator("c-chart .below").first
+    assert note in below.inner_text()
+    page.get_by_role("button", name="Log", exact=True).click()
+    page.locator("c-chart path.edge").wait_for(state="detached")
+    assert "on the edge" not in below.inner_text() and "The line is" in below.inner_text()
 
 
 @pytest.mark.browser

@@ -72,7 +72,7 @@ def test_a_front_of_two_has_steps_limits_and_an_axis_that_no_outlier_squeezes(
     )
     # the program that takes 60 is an arrowhead at the edge, and the page says so
     assert page.locator("path.edge").count() == 1
-    assert "1 candidate beyond the axes" in page.locator('[data-role="scale"]').inner_text()
+    assert "1 candidate beyond the axes" in page.locator("c-chart .below").inner_text()
     spots, box = plotted(page), page.locator("c-chart").first.bounding_box()
     assert max(x for x, _ in spots) - min(x for x, _ in spots) > 0.5 * box["width"]
     assert max(y for _, y in spots) - min(y for _, y in spots) > 0.45 * box["height"]

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from bench.bench_dashboard import made
 
+import culmen
 from culmen.extensions.web.pages import page_makers
 from culmen.extensions.web.runs import Digest
 from culmen.extensions.web.server import encode_document
+from culmen.run.options import function_task
 from culmen.store import evidence, kept, views
 from culmen.store.views import course
+from culmen.testing.scripted import ScriptedModel
+from tests.run.test_run_draws import Drawing, climb
 
 PAGES = ("overview", "candidates", "lineage", "trust", "timeline")
 
@@ -22,7 +26,7 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short runs count as long ones, and this user has a key of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("culmen.store.evidence.LONG", 10)
-    monkeypatch.setattr("culmen.extensions.web.runs._LONG", 10)
+    monkeypatch.setattr("culmen.store.kept.EVENTS", 10)
 
 
 def pages_of(run: Path) -> dict[str, bytes]:
@@ -42,6 +46,27 @@ def test_pages_are_the_same_from_what_was_kept(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in changed} == changed
     shutil.rmtree(run / kept.FOLDER)
     assert pages_of(run) == first
+
+
+def test_the_end_of_a_long_run_prepares_its_first_page(tmp_path: Path) -> None:
+    def made_files() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in (run / kept.FOLDER).iterdir()}
+
+    run = tmp_path / "run"
+    about = function_task("1.0", (), "climb", "max", "t", None, None, float)
+    study = culmen.Study.create(
+        about,
+        run_dir=run,
+        budget=30,
+        model=ScriptedModel(climb),
+        backend=Drawing(0.0),
+        evaluator=float,
+    )
+    study.run(progress=False)
+    prepared = made_files()
+    assert len(prepared) > len(PAGES)
+    pages_of(run)
+    assert made_files() == prepared
 
 
 def test_what_follows_from_another_journal_is_not_read(tmp_path: Path) -> None:

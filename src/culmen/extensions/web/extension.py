@@ -4,5 +4,6 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="web",
+    readings={"pages": "culmen.extensions.web.pages:prepare_pages"},
     verbs={"report": "culmen.extensions.web.cli:REPORT", "ui": "culmen.extensions.web.cli:UI"},
 )

@@ -15,10 +15,10 @@ import msgspec
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
-from culmen.store import views
+from culmen.store import kept, views
 from culmen.store.address import has_run, journal_file, read_pointer
 from culmen.store.database import RunMeta, run_folders
-from culmen.store.kept import LONG, load_kept, save_kept
+from culmen.store.kept import load_kept, save_kept
 from culmen.store.lease import current_owner, run_signature
 from culmen.store.views import RunLine, StrategyNote
 
@@ -187,7 +187,7 @@ class Digest:
         return found[1]
 
     def _kept_result(self, name: str, state: int, make: Callable[[], T]) -> T:
-        if self.last < _LONG or not self.is_at_rest:
+        if self.last < kept.EVENTS or not self.is_at_rest:
             return make()
         found = load_kept(self.run, self.meta.id, name)
         if found is not None and found[0] == self.last and found[1][0] == state:
@@ -254,7 +254,6 @@ class Digest:
 
 # The runs that a dashboard shows: one, or those of a folder.
 
-_LONG = 4 * LONG  # events of a run whose results are kept in its folder
 _MEMOS = 64  # results of a run that are kept in memory
 _SEEN = 5_000  # folders searched at most
 _JOIN = "~"  # in the name of a run in a deeper folder: a name must be a single segment of a URL
@@ -309,8 +308,8 @@ class RunCatalog:
         if not line.task:
             return []
         path, state = Path(line.path), change_signature(Path(line.path))
-        kept = self._curves.get(path)
-        if kept is None or kept[0] != state or state is None:
+        known = self._curves.get(path)
+        if known is None or known[0] != state or state is None:
             try:
                 # points of a run's course in the list
                 points = thin_points(views.progress_points(path, views.LISTED), 24)
@@ -318,19 +317,19 @@ class RunCatalog:
                 if has_run(path):
                     raise
                 return []
-            kept = self._curves[path] = (
+            known = self._curves[path] = (
                 state,
                 [(point.evaluations, point.mean) for point in points],
             )
-        return kept[1]
+        return known[1]
 
     def _cached_line(self, path: Path) -> RunLine:
         """The line of a run, cached while its files are unchanged."""
         state = change_signature(path)
-        kept = self._lines.get(path)
-        if kept is None or kept[0] != state or state is None:
-            kept = self._lines[path] = (state, views.run_lines([path])[0])
-        return kept[1]
+        known = self._lines.get(path)
+        if known is None or known[0] != state or state is None:
+            known = self._lines[path] = (state, views.run_lines([path])[0])
+        return known[1]
 
     def paths(self) -> dict[str, Path]:
         """Folders of runs by name."""
@@ -430,9 +429,9 @@ def thin_with_extremes(
     if len(points) <= max_points:
         return list(points)
     size = -(-len(points) // (max_points // 2))
-    kept: list[tuple[float, float]] = []
+    ends: list[tuple[float, float]] = []
     for start in range(0, len(points), size):
         inside = points[start : start + size]
         low, high = min(inside, key=lambda p: p[1]), max(inside, key=lambda p: p[1])
-        kept += sorted({low, high})
-    return kept
+        ends += sorted({low, high})
+    return ends

@@ -147,11 +147,10 @@ def _best_page(
 ) -> list[str]:
     """Ids (escaped as in the tables) of one page of the candidates of `query`, best first.
 
-    Candidates that cannot be the best come last: scored ones first, then in order of appearance.
+    Candidates that cannot be the best come last: scored, failed, never evaluated ones.
     """
     end = None if limit is None else offset + limit
-    # databases differ in where they put NULL
-    keys = f"{_UNSCORED}, coalesce(t.first, -1), c.seq, c.id"
+    keys = f"{_UNSCORED}, t.candidate IS NULL, t.first, c.seq, c.id"
     names = connection.execute(f"{query} ORDER BY {keys}", **values).scalars()
     ranked = scores.ranked_ids(0, scores.ranked_count)
     ranks = {escape_text(name): rank for rank, name in enumerate(ranked)}

@@ -304,8 +304,8 @@ def _sort_places(
     import numpy as np
 
     if query.sort == "best":
-        unscored = table.tally("count") == 0
-        keys = [table.ranks(scores), unscored, table.tally("first")]
+        unscored, first = table.tally("count") == 0, table.tally("first")
+        keys = [table.ranks(scores), unscored, first < 0, first]
         order = places[np.lexsort([key[places] for key in reversed(keys)])]
         return order[::-1] if query.descending else order
     missing, values = _sort_keys(table, query.sort)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 from culmen.core.json import JsonObject
 from culmen.extensions.web.pages.added import PageMaker, added_pages
@@ -49,3 +50,10 @@ _OWN: dict[str, PageMaker] = {
 def page_makers() -> Mapping[str, PageMaker]:
     """The makers of all pages by name, those of extensions included."""
     return {**_OWN, **{name: page.make for name, page in added_pages().items()}}
+
+
+def prepare_pages(run: Path) -> None:
+    """Read a long run at rest as its first reader would; what the pages show is kept beside it."""
+    digest = Digest(run)
+    for name in ("overview", "candidates", "lineage", "timeline", "trust"):
+        _OWN[name](digest, {})

@@ -338,7 +338,7 @@ def run_facts(now: RunStatus, run: Digest) -> JsonObject:
         "state": now.shown_state,
         "label": sentences.state_label(now.shown_state, now.reason),
         "over": now.state == "finished",
-        "ended": sentences.end_reason(now.state, now.reason, now.error),
+        "ended": sentences.end_reason(now),
         "reason": now.reason,
         "error": now.error,
         "direction": now.direction,

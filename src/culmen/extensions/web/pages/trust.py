@@ -96,7 +96,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "known": getattr(about.task.objective, "known", None),
         "direction": now.direction,
         "state": now.state,
-        "ended": end_reason(now.state, now.reason, now.error),
+        "ended": end_reason(now),
     }
 
 

@@ -6,7 +6,8 @@
 // these in place of round numbers; a ref of the x-axis stands upright, and may say which side of it is forbidden.
 // spec: {label, key?, height, x: {label, unit, domain?, marks?}, y: {label, unit, domain?, marks?}, series: [{name, points: [[x, y]],
 // kind: line | step | dots | links | band | rug, colour?, faint?, strong?, edge?, labels?, tips?}],
-// refs: [{label, value, kind, axis?, forbidden?}], onpick?}
+// refs: [{label, value, kind, axis?, forbidden?}], onpick?, below?}
+// `below(clipped)` is the note under it; `clipped`: dots are shown at the edge.
 //
 // What a person chose to see (a part of the axes, heights as logarithms, lines left out) is the chart's view; the page's
 // address keeps it under the chart's key. A brush, or + and -, show a part; a double click, Escape or 0 everything.
@@ -154,7 +155,7 @@ class Chart extends HTMLElement {
     this.shown = chosen(this.given, this.view);
     this.plot = layout(this.shown, width, this.view);
     this.hit = this.at && !this.from ? found(this.shown, this.plot, this.at) : null;
-    const fresh = h("div", { class: "chart-body" }, picture(this.shown, this.plot, this.hit, this.from && this.at && [this.from, this.at]), h("div", { class: "chart-foot" }, legend(this), tools(this)), tip(this.hit, width));
+    const fresh = h("div", { class: "chart-body" }, picture(this.shown, this.plot, this.hit, this.from && this.at && [this.from, this.at]), h("div", { class: "chart-foot" }, legend(this), tools(this)), below(this), tip(this.hit, width));
     if (this.firstChild) morph(this.firstChild, fresh);
     else this.appendChild(fresh);
   }
@@ -346,6 +347,13 @@ function placed(each, [a, b], { x, y, box, whole }) {
   const [right, down] = [side(across, box.left, box.right), side(up, box.top, box.bottom)];
   const inner = (value, low, high, beyond) => (beyond ? Math.max(low, Math.min(high, value)) - beyond * HEAD : value);
   return [inner(across, box.left, box.right, right), inner(up, box.top, box.bottom, down), right, down];
+}
+
+/** The note under the chart. */
+function below({ given, shown, plot }) {
+  const isOut = (each) => each.edge && each.points.some((point) => placed(each, point, plot).slice(2).some(Boolean));
+  const text = given.below ? given.below(shown.series.some(isOut)) : "";
+  return text ? h("p", { class: "note below" }, text) : null;
 }
 
 /** Arrowheads at the edge for the dots that lie beyond it. */

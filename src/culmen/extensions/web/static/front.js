@@ -106,9 +106,9 @@ function scatter(found, { across, up, colour }, ctx, height) {
       .map((each) => ({ kind: "limit", axis: each.metric === across ? "x" : "y", label: `${each.metric} ${each.sense === "<=" ? "≤" : "≥"}`, value: each.level, forbidden: each.sense === "<=" ? "above" : "below" })),
     onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
   };
-  const words = [`Crosses are 95 % intervals.`.repeat(Boolean(crosses.length)), out.size ? `${plural(out.size, "candidate")} beyond the axes: the arrowheads at the edge.` : "",
+  const words = (clipped) => [`Crosses are 95 % intervals.`.repeat(Boolean(crosses.length)), clipped ? `${plural(out.size, "candidate")} beyond the axes: the arrowheads at the edge.` : "",
     start.length && found.members.some(({ id }) => id === start[0].id) ? "The initial program is on the front." : ""].filter(Boolean).join(" ");
-  return [chart(spec), words ? h("p", { class: "note below", "data-role": "scale" }, words) : null];
+  return chart({ ...spec, below: words });
 }
 
 /** The interval of each metric through the dot, as two links. */

@@ -162,15 +162,16 @@ export function progress(doc, ctx, height = TALL) {
     height,
     x: { label, unit, domain: [late ? end / 2 : 0, end] },
     y: { label: "score", domain: doc.domain, ...lateDomain(points, refs, late) },
-    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis)],
+    series: [...dots(doc, axis, by), ...leader(doc, axis, points), ...confirmed(doc, end), ...unscored(doc, axis), ...stepMarks(doc, axis, known)],
     refs,
     onpick: (id) => { location.hash = ctx.href("candidate", { id }); },
+    below: (clipped) => note + (clipped && !late ? beyond(doc) : ""),
   };
   const banded = doc.course.some(({ low, high }) => low < high);
   const note = doc.course.length
     ? `The line is what all evaluations together let one expect of the leader, not its luckiest score${banded ? "; the band is its 95\u00a0% interval" : ""}.`
     : "The run is too long for the value model: the line is the highest mean so far.";
-  return section("Scores", { wide: true, aside }, chart(spec), h("p", { class: "note below" }, note, late ? "" : beyond(doc)));
+  return section("Scores", { wide: true, aside }, chart(spec));
 }
 
 /** Gain over the initial program for each dollar spent so far. */
@@ -247,12 +248,12 @@ function confirmed(doc, end) {
   return [...bar, { name: freshness(best), kind: "dots", size: 10, colour: "var(--s2)", points: [[end, best.score]] }];
 }
 
-/** The steps of the story at their first scores, numbered. */
-function stepMarks(doc, axis) {
+/** The steps of the story, numbered, on the line where the change that names each first scored. */
+function stepMarks(doc, axis, known) {
   const { steps } = doc.story;
   if (!steps.length) return [];
   const name = "steps of the story";
-  return [{ name, kind: "dots", colour: "var(--ink)", size: 5, labels: steps.map((each) => String(each.number)), points: steps.map((each) => [each[`at_${axis}`], each.score]),
+  return [{ name, kind: "dots", colour: "var(--ink)", size: 5, labels: steps.map((each) => String(each.number)), points: steps.map((each) => [each[`at_${axis}`], (known.find((point) => point[axis] >= each[`at_${axis}`]) || known.at(-1)).score]),
     tips: (i) => [`step ${steps[i].number}: ${steps[i].gained}`, steps[i].sentence], picks: (i) => steps[i].id }];
 }
 
