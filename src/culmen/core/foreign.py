@@ -12,9 +12,8 @@ import re
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from typing import ParamSpec, TypeVar, cast
 
 import msgspec
@@ -135,6 +134,7 @@ def without_surrogates(text: str) -> str:
 
 ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differently there
 SHORT = 10_000  # characters of the longest piece that is remembered
+_MOST_KNOWN = 8192  # pieces
 
 _HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
 
@@ -147,12 +147,12 @@ def split_pieces(text: str) -> tuple[str, ...]:
     margin, with nothing left open before it. If one does not parse (a string holds such a line, an
     `else` follows), the text is one piece.
     """
-    if not ODD_LINES.search(text):
-        places = [0, *(head.start() for head in _HEAD.finditer(text) if head.start()), len(text)]
-        pieces = tuple(text[low:high] for low, high in pairwise(places))
-        if all(map(_can_parse, pieces)):
+    if "\r" not in text and "\f" not in text:
+        places = [0, *(start for head in _HEAD.finditer(text) if (start := head.start()))]
+        pieces = tuple([text[low:high] for low, high in zip(places, [*places[1:], len(text)])])
+        if _PARSED.hold_for(pieces):
             return pieces
-    return (text,) if _can_parse(text) else ()
+    return (text,) if _PARSED.hold_for((text,)) else ()
 
 
 def parses(text: str) -> bool:
@@ -160,10 +160,26 @@ def parses(text: str) -> bool:
     return bool(split_pieces(text))
 
 
-def _can_parse(text: str) -> bool:
-    return _short_parses(text) if len(text) <= SHORT else parse_python_or_none(text) is not None
+class KnownTexts:
+    """Texts that passed a test; short ones are remembered."""
+
+    def __init__(self, passes: Callable[[str], bool]) -> None:
+        self._passes = passes
+        self._known = set[str]()
+
+    def hold_for(self, texts: Sequence[str]) -> bool:
+        """True if all texts pass the test."""
+        if self._known.issuperset(texts):
+            return True
+        for text in texts:
+            if text not in self._known:
+                if not self._passes(text):
+                    return False
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                if len(text) <= SHORT:
+                    self._known.add(text)
+        return True
 
 
-@lru_cache(maxsize=8192)
-def _short_parses(text: str) -> bool:
-    return parse_python_or_none(text) is not None
+_PARSED = KnownTexts(lambda text: parse_python_or_none(text) is not None)
