@@ -12,8 +12,9 @@ import re
 import struct
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import ParamSpec, TypeVar, cast
 
 import msgspec
@@ -133,8 +134,7 @@ def without_surrogates(text: str) -> str:
 # Python programs in pieces, one for each function or class at the margin.
 
 ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differently there
-SHORT = 10_000  # characters of the longest piece that is remembered
-_MOST_KNOWN = 8192  # pieces
+SHORT = 10_000  # characters of the longest piece that is remembered, and pieces
 
 _HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
 
@@ -149,10 +149,10 @@ def split_pieces(text: str) -> tuple[str, ...]:
     """
     if "\r" not in text and "\f" not in text:
         places = [0, *(start for head in _HEAD.finditer(text) if (start := head.start()))]
-        pieces = tuple([text[low:high] for low, high in zip(places, [*places[1:], len(text)])])
-        if _PARSED.hold_for(pieces):
+        pieces = tuple([text[low:high] for low, high in pairwise([*places, len(text)])])
+        if _PARSED.issuperset(pieces) or all(map(_can_parse, pieces)):
             return pieces
-    return (text,) if _PARSED.hold_for((text,)) else ()
+    return (text,) if _can_parse(text) else ()
 
 
 def parses(text: str) -> bool:
@@ -160,26 +160,13 @@ def parses(text: str) -> bool:
     return bool(split_pieces(text))
 
 
-class KnownTexts:
-    """Texts that passed a test; short ones are remembered."""
-
-    def __init__(self, passes: Callable[[str], bool]) -> None:
-        self._passes = passes
-        self._known = set[str]()
-
-    def hold_for(self, texts: Sequence[str]) -> bool:
-        """True if all texts pass the test."""
-        if self._known.issuperset(texts):
-            return True
-        for text in texts:
-            if text not in self._known:
-                if not self._passes(text):
-                    return False
-                if len(self._known) >= _MOST_KNOWN:
-                    self._known.clear()
-                if len(text) <= SHORT:
-                    self._known.add(text)
-        return True
+_PARSED: set[str] = set()  # pieces that are Python
 
 
-_PARSED = KnownTexts(lambda text: parse_python_or_none(text) is not None)
+def _can_parse(text: str) -> bool:
+    can = text in _PARSED or parse_python_or_none(text) is not None
+    if can and len(text) <= SHORT:
+        if len(_PARSED) > SHORT:
+            _PARSED.clear()
+        _PARSED.add(text)
+    return can

@@ -562,9 +562,10 @@ def build_report(
         next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
     )
     case = None if request["case"] is None else Case(**request["case"])
-    with_case, with_ask = _call_shape(fn)
-    more = {"ask": ask_argument(fn, ask)} if ask is not None and with_ask else {}
-    result = awaited_result(fn(candidate, case, **more) if with_case else fn(candidate, **more))
+    more = {"ask": ask_argument(fn, ask)} if ask is not None and has_ask_parameter(fn) else {}
+    result = awaited_result(
+        fn(candidate, case, **more) if takes_case(fn) else fn(candidate, **more)
+    )
     score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(score, dict):
         if request.get("several"):
@@ -600,17 +601,6 @@ def build_report(
         }
         | images,
     }
-
-
-_SHAPES: dict[int, tuple[Callable[..., object], bool, bool]] = {}
-
-
-def _call_shape(fn: Callable[..., object]) -> tuple[bool, bool]:
-    """True for a parameter for the case, and for `ask`; read once for a function."""
-    known = _SHAPES.get(id(fn))  # an object's own `__hash__` and `__eq__` stay uncalled
-    if known is None:
-        known = _SHAPES[id(fn)] = fn, takes_case(fn), has_ask_parameter(fn)
-    return known[1:]
 
 
 def takes_case(fn: Callable[..., object]) -> bool:

@@ -108,8 +108,7 @@ def foreign_line(new: str, old: str) -> str:
 
     Seven equality signs under a title are none.
     """
-    may_be = "<" in new or "SEARCH" in new
-    worded = _INTO.search(new) if may_be and _FROM.search(new) else None
+    worded = _INTO.search(new) if _FROM.search(new) else None
     if worded and not (_FROM.search(old) and _INTO.search(old)):
         return worded[0]
     if not any(sign in new for sign in _SIGNS):

@@ -29,7 +29,6 @@ from culmen.core.evaluation import SIGNS, Observation, Sign
 from culmen.core.foreign import (
     ODD_LINES,
     SHORT,
-    KnownTexts,
     boundary,
     parse_python_or_none,
     parses,
@@ -122,7 +121,7 @@ def _scan_parts(parts: Mapping[str, str], task: Task, context: ScanContext) -> l
             if _sign_key(sign) not in keys:
                 keys.add(_sign_key(sign))
                 signs.append(sign)
-        if not _DULL.hold_for(split_pieces(text) or (text,)):
+        if any(map(_worth_reading, split_pieces(text) or (text,))):
             signs += [
                 msgspec.structs.replace(sign, part=part) for sign in of_prose(extract_prose(text))
             ]
@@ -244,7 +243,19 @@ def _last_line_starting(feedback: str, start: str) -> str:
 
 # never matches across lines
 _WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)
-_DULL = KnownTexts(lambda text: _WORTH_READING.search(text) is None)
+
+
+def _worth_reading(text: str) -> bool:
+    return (
+        _short_worth_reading(text)
+        if len(text) <= SHORT
+        else _WORTH_READING.search(text) is not None
+    )
+
+
+@lru_cache(maxsize=8192)
+def _short_worth_reading(text: str) -> bool:
+    return _WORTH_READING.search(text) is not None
 
 
 def of_prose(text: str) -> tuple[Sign, ...]:
@@ -562,10 +573,9 @@ class _Reader(_Walker):
             kept = None if "_divides" in vars(self) else _PIECES.get(key)
             if kept is None:
                 kept = self._read_one(source, key, before)
-            if kept.raw_signs:
-                self.raw_signs += [
-                    (name, evidence, line + above) for name, evidence, line in kept.raw_signs
-                ]
+            self.raw_signs += [
+                (name, evidence, line + above) for name, evidence, line in kept.raw_signs
+            ]
             if kept.after is not None:
                 before = kept.after
                 self._names, self._tiny = dict(before[0]), set(before[1])

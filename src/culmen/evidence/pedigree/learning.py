@@ -88,7 +88,7 @@ def scatter_within(scores: ScaledScores, parameters: Parameters) -> Within:
     """
     if not scores.degrees:
         return Within(None, 0.0)
-    weights, near = outlier_weights(scores, parameters), scores.near_scores
+    weights, near = outlier_weights(scores, parameters), scores.near[scores.rows]
     rest = _residuals(scores, parameters)
     squares = rest * rest
     if weights is not None:
@@ -290,7 +290,7 @@ class Learner:
         """Variance of one evaluation: from repeats, all observations, and the first guess."""
         within = scatter_within(scores, known)
         rest = scores.values - known.effects[scores.cases] - found.mean[scores.rows]
-        squares, near = rest**2 + found.variance[scores.rows], scores.near_scores
+        squares, near = rest**2 + found.variance[scores.rows], scores.near[scores.rows]
         doubt = DOUBT * min(1.0, float(near.sum()) / 40.0)
         weighted = squares if within.weights is None else within.weights * squares
         everything = float(weighted[near].mean())

@@ -150,11 +150,6 @@ class ScaledScores:
         return self.repeated[self._are_near(self.means[self.repeated])]
 
     @cached_property
-    def near_scores(self) -> Flags:
-        """True for scores of rows that are near."""
-        return self.near[self.rows]
-
-    @cached_property
     def residuals(self) -> Floats:
         """Differences of scores from their candidate's mean."""
         return self.values - self.means[self.rows]
@@ -165,10 +160,8 @@ class ScaledScores:
         return self.tails_of(self.residuals)
 
     def tails_of(self, residuals: Floats) -> tuple[float, float]:
-        """Median and maximum magnitude of residuals near the leader, of repeated candidates."""
-        is_near = np.zeros(self.size, bool)
-        is_near[self.near_repeated] = True
-        off = np.abs(residuals[is_near[self.rows]])
+        """Median and maximum magnitude of residuals of `near_repeated` rows."""
+        off = np.abs(residuals[np.isin(self.rows, self.near_repeated)])
         return share_below(off, 0.5), float(off.max())
 
     def _are_near(self, means: Floats) -> Flags:
