@@ -134,7 +134,7 @@ def without_surrogates(text: str) -> str:
 # Python programs in pieces, one for each function or class at the margin.
 
 ODD_LINES = re.compile(r"[\r\f]")  # Python's parser may count lines differently there
-SHORT = 10_000  # characters of the longest piece that is remembered
+SHORT = 10_000  # characters of the longest piece that is remembered, and pieces
 
 _HEAD = re.compile(r"^(?:@.*\n)*(?:async +)?(?:def|class)\b", re.M)
 
@@ -147,10 +147,10 @@ def split_pieces(text: str) -> tuple[str, ...]:
     margin, with nothing left open before it. If one does not parse (a string holds such a line, an
     `else` follows), the text is one piece.
     """
-    if not ODD_LINES.search(text):
-        places = [0, *(head.start() for head in _HEAD.finditer(text) if head.start()), len(text)]
-        pieces = tuple(text[low:high] for low, high in pairwise(places))
-        if all(map(_can_parse, pieces)):
+    if "\r" not in text and "\f" not in text:
+        places = [0, *(start for head in _HEAD.finditer(text) if (start := head.start()))]
+        pieces = tuple([text[low:high] for low, high in pairwise([*places, len(text)])])
+        if _PARSED.issuperset(pieces) or all(map(_can_parse, pieces)):
             return pieces
     return (text,) if _can_parse(text) else ()
 
@@ -160,10 +160,13 @@ def parses(text: str) -> bool:
     return bool(split_pieces(text))
 
 
+_PARSED: set[str] = set()  # pieces that are Python
+
+
 def _can_parse(text: str) -> bool:
-    return _short_parses(text) if len(text) <= SHORT else parse_python_or_none(text) is not None
-
-
-@lru_cache(maxsize=8192)
-def _short_parses(text: str) -> bool:
-    return parse_python_or_none(text) is not None
+    can = text in _PARSED or parse_python_or_none(text) is not None
+    if can and len(text) <= SHORT:
+        if len(_PARSED) > SHORT:
+            _PARSED.clear()
+        _PARSED.add(text)
+    return can

@@ -287,9 +287,8 @@ def _numpy_settings(numpy: Value) -> object:
 
 
 def _decimal_settings(decimal: Value) -> object:
-    now = decimal.getcontext()
-    traps = tuple(bool(on) for on in now.traps.values())
-    return now.prec, now.rounding, now.Emin, now.Emax, now.capitals, now.clamp, traps
+    *settings, _, traps = decimal.getcontext().__reduce__()[1]  # without the flags
+    return settings, traps
 
 
 def _torch_settings(torch: Value) -> object:

@@ -136,8 +136,8 @@ def doubt_about(new: str, old: str, is_code: bool) -> str:
     if all(map(_SIGNED.match, lines)) and not _SIGNED.match(old):
         return f"has numbers or signs before its lines: {quote_line(first)}"
     if is_code:
-        entity = None if "</" in new or _ENTITY.search(old) else _ENTITY.search(new)
-        if entity:
+        entity = None if "&" not in new or "</" in new else _ENTITY.search(new)
+        if entity and not _ENTITY.search(old):
             return f"has HTML entities for signs: {quote_line(entity[0])}"
         if fence_at(first) and not old.lstrip().startswith(first.strip()):
             return f"begins with a fence: {quote_line(first)}"

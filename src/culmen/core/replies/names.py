@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 import msgspec
@@ -111,6 +112,7 @@ def part_names(task: Task, parent: Candidate | None) -> PartNames:
     return PartNames((task.evaluator.module or f"program{suffix}",))
 
 
+@lru_cache(maxsize=256)
 def is_program(name: str, language: str) -> bool:
     """True if a part is a program, by its name or else by the language of the task."""
     suffix = PurePosixPath(name).suffix

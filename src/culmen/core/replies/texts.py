@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from textwrap import dedent
 
 import msgspec
@@ -65,9 +66,12 @@ class TextReader:
         self._parts = parent.parts if parent is not None else {}
         self._language = surface_language(task)
         self._lone = names.editable[0] if len(names.editable) == 1 else ""
+        self._read: tuple[Sequence[str], list[Found]] = (), []  # the lines read last
 
     def find_blocks(self, lines: Sequence[str]) -> list[Found]:
         """The fenced blocks of a reply, each with the part that it names."""
+        if lines is self._read[0]:
+            return self._read[1]
 
         def choose(opening: Fence, ends: list[int], closing: list[int]) -> int | None:
             return self._choose_end(lines, opening, ends, closing)
@@ -75,7 +79,9 @@ class TextReader:
         def is_boundary(fence: Fence) -> bool:
             return self._is_part_named(lines, fence)
 
-        return [self._named(lines, each) for each in read_blocks(lines, choose, is_boundary)]
+        found = [self._named(lines, each) for each in read_blocks(lines, choose, is_boundary)]
+        self._read = lines, found
+        return found
 
     def read_parts(self, lines: Sequence[str]) -> dict[str, str]:
         """The texts of a reply by part.
@@ -345,8 +351,9 @@ def _is_prose_between(lines: Sequence[str], ends: Sequence[int]) -> bool:
     return False
 
 
-def _defined(text: str) -> set[str]:
-    return {one or other for one, other in _DEFINED.findall(text)}
+@lru_cache(maxsize=16)  # a parent's text is read for each of its replies
+def _defined(text: str) -> frozenset[str]:
+    return frozenset(one or other for one, other in _DEFINED.findall(text))
 
 
 def _is_definition(text: str) -> bool:

@@ -21,6 +21,7 @@ _TAG = re.compile(
     r"|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
+_SIGN = re.compile(r"[<\[◁]")  # that a tag begins with
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|return|>", "<|end|>", "<|endoftext|>", "</s>")
 _EDIT = re.compile(r"[ \t]*(?P<sign><{5,}|>{5,})")
 _DECODER = json.JSONDecoder(strict=False)
@@ -44,7 +45,7 @@ def answer_in(reply: str) -> BareReply:
     for end in _ENDS:
         if text.rstrip().endswith(end):
             text = text.rstrip().removesuffix(end).rstrip()
-    if not _TAG.search(text):
+    if not any(_TAG.match(text, sign.start()) for sign in _SIGN.finditer(text)):
         return BareReply(text)
     scan = _Scan(text)
     for start, line in _offset_lines(text):

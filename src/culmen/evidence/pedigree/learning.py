@@ -100,27 +100,21 @@ def outlier_weights(scores: ScaledScores, parameters: Parameters) -> Floats | No
     """Weights of all scores if repeats near the leader show heavy tails; None: each weighs 1."""
     if scores.degrees < REPEATS or scores.noiseless:
         return None
-    is_near = np.zeros(scores.size, bool)
-    is_near[scores.near_repeated] = True
-    off = np.abs(_residuals(scores, parameters, is_near[scores.rows]))
-    variance = (1.4826 * share_below(off, 0.5)) ** 2
-    if not (variance > 0 and float(off.max()) ** 2 > OUTLYING**2 * variance):
+    rest = _residuals(scores, parameters)
+    typical, largest = scores.tails if scores.case_count <= 1 else scores.tails_of(rest)
+    variance = (1.4826 * typical) ** 2
+    if not (variance > 0 and largest**2 > OUTLYING**2 * variance):
         return None
-    known, rest = parameters.noise, _residuals(scores, parameters)  # nan before the first guess
+    known = parameters.noise  # nan before the first guess
     return (HEAVY + 1.0) / (HEAVY + rest * rest / (max(known, variance) if known > 0 else variance))
 
 
-def _residuals(scores: ScaledScores, parameters: Parameters, chosen: Flags | None = None) -> Floats:
-    """Differences of scores, or of the `chosen` ones, from their candidate's mean.
-
-    The effects of cases are taken out.
-    """
-    values, means, rows = scores.values, scores.means, scores.rows
-    if scores.case_count > 1:
-        values = values - parameters.effects[scores.cases]
-        means = sum_by_row(rows, values, scores.size) / np.maximum(scores.counts, 1)
-    if chosen is not None:
-        values, rows = values[chosen], rows[chosen]
+def _residuals(scores: ScaledScores, parameters: Parameters) -> Floats:
+    """Differences of scores from their candidate's mean; the effects of cases are taken out."""
+    if scores.case_count <= 1:
+        return scores.residuals
+    values, rows = scores.values - parameters.effects[scores.cases], scores.rows
+    means = sum_by_row(rows, values, scores.size) / np.maximum(scores.counts, 1)
     return values - means[rows]
 
 

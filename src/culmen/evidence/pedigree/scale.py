@@ -149,6 +149,21 @@ class ScaledScores:
         """The rows among `repeated` that are near: all that most questions need to know."""
         return self.repeated[self._are_near(self.means[self.repeated])]
 
+    @cached_property
+    def residuals(self) -> Floats:
+        """Differences of scores from their candidate's mean."""
+        return self.values - self.means[self.rows]
+
+    @cached_property
+    def tails(self) -> tuple[float, float]:
+        """`tails_of` the residuals."""
+        return self.tails_of(self.residuals)
+
+    def tails_of(self, residuals: Floats) -> tuple[float, float]:
+        """Median and maximum magnitude of residuals of `near_repeated` rows."""
+        off = np.abs(residuals[np.isin(self.rows, self.near_repeated)])
+        return share_below(off, 0.5), float(off.max())
+
     def _are_near(self, means: Floats) -> Flags:
         if self._reach is None:
             return np.ones(len(means), bool)
