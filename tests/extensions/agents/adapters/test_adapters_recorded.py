@@ -39,7 +39,8 @@ def _parting(kind: str, file: Path, code: int, work: AgentJob, signs: Signs) -> 
         return replayed(kind, file, code, work, signs)
 
     async def go() -> Parting:
-        async with started(*python("replay_acp.py", str(file))) as pipes:
+        played = started(*python("replay_acp.py", str(file)))
+        async with played as pipes, asyncio.timeout(60):
             return await adapter_by_name(kind).open_dialogue(pipes, work, signs).run()
 
     return asyncio.run(go())
@@ -98,6 +99,18 @@ def test_a_recording_is_read_as_it_was(tmp_path: Path, folder: Path) -> None:
     check_recording(folder, tmp_path)
 
 
+@pytest.mark.parametrize("name", [each.name for each in FOLDERS if _kind(each).startswith("acp:")])
+def test_a_replay_ends_where_its_recording_does(tmp_path: Path, name: str) -> None:
+    folder = RECORDED / name
+    lines = (folder / "worked.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    cut = tmp_path / "cut.jsonl"
+    answers = [at for at, line in enumerate(lines) if "method" not in json.loads(line)]
+    for kept in (*(lines[:at] for at in answers), lines[1:]):
+        cut.write_text("".join(kept), encoding="utf-8")
+        parting = _parting(_kind(folder), cut, 0, job(tmp_path), Signs())
+        assert (parting.ended, parting.code) == ("crashed", 3), parting
+
+
 def test_each_program_is_recorded_in_the_version_that_was_tried_last() -> None:
     kinds = [*NATIVE, *(f"acp:{name}" for name in KNOWN)]
     tried = {kind: TESTED[adapter_by_name(kind).program].versions for kind in kinds}
@@ -108,9 +121,7 @@ def test_each_program_is_recorded_in_the_version_that_was_tried_last() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(  # those over ACP are made anew by hand: `record.py acp:opencode`
-    "kind", [kind for kind in map(_kind, FOLDERS) if not kind.startswith("acp:")]
-)
+@pytest.mark.parametrize("kind", list(map(_kind, FOLDERS)))
 def test_a_recording_made_anew_is_read_alike(tmp_path: Path, kind: str) -> None:
     need(kind)
     check_recording(record(kind, tmp_path / "recorded"), tmp_path)
