@@ -34,6 +34,9 @@ class ConfigKey(NamedTuple):
     effect: Effect = "none"
 
 
+_UNREAD = ConfigKey(object)
+
+
 def _keys(effect: Effect, **kinds: Any) -> dict[str, ConfigKey]:
     return {name: ConfigKey(kind, effect) for name, kind in kinds.items()}
 
@@ -304,6 +307,10 @@ def _add_value(
     values[section, name] = value
     if known.effect == "none":
         ignored.append(dotted)
+    elif name == "models" and isinstance(value, list):
+        keys = dict.fromkeys(str(key) for entry in value for key in entry)
+        idle = [key for key in keys if MODEL_KEYS.get(key, _UNREAD).effect == "none"]
+        ignored += [f"{dotted}[].{key}" for key in idle]
 
 
 def _homes(key: str) -> list[str]:
