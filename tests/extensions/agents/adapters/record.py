@@ -80,6 +80,8 @@ def record(kind: str, place: Path) -> Path:
             if name == "worked" and kind in LOGS:
                 (log,) = Path(own, "home").glob(LOGS[kind])
                 _write_log(log, folder, own)
+            if name == "worked" and kind == "opencode":
+                (folder / "export.json").write_text(_export(printed, own), encoding="utf-8")
     (folder / "said.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     return folder
 
@@ -114,6 +116,20 @@ def _drive(kind: str, own: Path, url: str) -> tuple[int, str]:
         check=False,
     )
     return run.returncode, run.stdout
+
+
+def _export(printed: str, own: str) -> str:
+    """OpenCode's export of the session of this output."""
+    session = json.loads(printed.splitlines()[0])["sessionID"]
+    run = subprocess.run(
+        ["opencode", "export", session],
+        env={"PATH": os.environ["PATH"], "HOME": f"{own}/home"},
+        stdout=subprocess.PIPE,
+        timeout=_SECONDS,
+        text=True,
+        check=True,
+    )
+    return json.dumps(_cut(json.loads(run.stdout), own), indent=1) + "\n"
 
 
 async def _talk(

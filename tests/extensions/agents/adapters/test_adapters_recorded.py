@@ -68,11 +68,14 @@ def check_recording(folder: Path, tmp_path: Path) -> None:
     wanted = FAILED.get(kind, ("crashed", "400"))
     assert parting.ended == wanted[0] and wanted[1] in parting.why, parting
     if kind in LOGS:
-        (session,) = read_logs([_log(folder, tmp_path)]).sessions
-        assert session.source == kind
-        seen = [(each.command, each.failed) for each in session.steps if each.command]
-        assert seen == [(command, code != 0) for command, code in COMMANDS]
-        assert session.steps[-1].text == LAST
+        logs = [_log(folder, tmp_path), *folder.glob("export.json")]
+        assert len(logs) == 2 or kind != "opencode"
+        for log in logs:
+            (session,) = read_logs([log]).sessions
+            assert session.source == kind
+            seen = [(each.command, each.failed) for each in session.steps if each.command]
+            assert seen == [(command, code != 0) for command, code in COMMANDS]
+            assert session.steps[-1].text == LAST
 
 
 def _log(folder: Path, tmp_path: Path) -> Path:
