@@ -263,7 +263,8 @@ LOOPBACK = {
 def cluster_environment(token: str) -> dict[str, str]:
     """Environment of the cluster's processes: a fixed list, and the token."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return kept | QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_worker_niceness": "0"}
+    return kept | QUIET | LOOPBACK | own
 
 
 class LocalCluster:
