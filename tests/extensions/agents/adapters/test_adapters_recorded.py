@@ -21,7 +21,7 @@ from tests.extensions.agents.adapters.real import need
 from tests.extensions.agents.adapters.record import COMMANDS, LAST, LOGS, RECORDED, record
 
 FOLDERS = sorted(RECORDED.iterdir())
-# which claim no tokens, those of the last model call, or those of all calls but one
+# which claim no tokens, those of the last model call, or at times those of all calls but one
 CLAIM_LESS = ("mini", "acp:claude", "acp:codex", "acp:opencode")
 FAILED = {  # how a model's fault ends the others' sessions: as "crashed", with the fault's number
     "acp:codex": ("finished", ""),  # as by its own account: the gateway's transcript decides
@@ -56,7 +56,7 @@ def check_recording(folder: Path, tmp_path: Path) -> None:
     tokens = {"input_tokens": worked["input"], "output_tokens": worked["output"]}
     claimed = {name: parting.claimed.get(name, 0) for name in tokens}
     if kind in CLAIM_LESS:
-        assert all(claimed[name] < tokens[name] for name in tokens), claimed
+        assert all(claimed[name] <= tokens[name] for name in tokens), claimed
     else:
         assert claimed == tokens
     assert parting.claimed.get("calls", worked["calls"]) == worked["calls"]
