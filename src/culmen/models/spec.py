@@ -202,14 +202,13 @@ class PriceList:
 
         Its input may be stored in the provider's cache, and its price may be that of an hour later.
         """
-        stored = msgspec.structs.replace(tokens, cache_write=tokens.input)
         begin = at or datetime.now(UTC)
         costs = (
-            self.usage_for(each, at=time)
-            for each in (tokens, stored)
-            for time in (begin, begin + timedelta(hours=1))
+            self.usage_for(msgspec.structs.replace(tokens, cache_write=stored), at=begin + later)
+            for stored in (0, tokens.input)
+            for later in (timedelta(0), timedelta(hours=1))
         )
-        return max(costs, key=lambda usage: (usage.dollars, -usage.unpriced))
+        return max(costs, key=lambda usage: usage.dollars)
 
     def usage_for(
         self, tokens: Tokens | None, dollars: float | None = None, at: datetime | None = None
@@ -220,16 +219,15 @@ class PriceList:
         """
         if tokens is None:
             dollars = self._table.call if self._table and self._table.call else dollars
-            known = dollars is not None
-            return Usage(calls=1, dollars=dollars or 0.0, unpriced=0 if known else 1)
-        is_ours = dollars is None or self._table is not None
-        cost = self.dollars_for(tokens, at) if is_ours else dollars
+            return Usage(calls=1, dollars=dollars or 0.0, unpriced=int(dollars is None))
+        if dollars is None or self._table:
+            dollars = self.dollars_for(tokens, at)
         return Usage(
             calls=1,
             input_tokens=tokens.input,
             output_tokens=tokens.output,
-            dollars=cost or 0.0,
-            unpriced=1 if cost is None else 0,
+            dollars=dollars or 0.0,
+            unpriced=int(dollars is None),
         )
 
 
