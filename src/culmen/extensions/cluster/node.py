@@ -85,9 +85,9 @@ def restore_priority() -> int:
 
     Ray starts its workers at niceness 15.
     """
-    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
+    for thread in Path("/proc/self/task").glob("*"):
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, int(thread), 0)
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
     return os.nice(0)
 
 

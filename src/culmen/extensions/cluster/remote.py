@@ -215,7 +215,7 @@ class RemoteBackend:
             await self._carrier.close()
             raise
         if first.niceness:
-            what = f"nodes evaluate at niceness {first.niceness}: its times grow under load"
+            what = f"nodes evaluate at niceness {first.niceness}: times grow under load"
             self.notes = (BackendNote(what, "start Ray with RAY_worker_niceness=0"),)
         self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
         self._carrier.terms = messages.dump_struct(
