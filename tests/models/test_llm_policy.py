@@ -461,3 +461,7 @@ def test_policy_listed_prices_are_those_of_the_hour() -> None:
     )
     assert day is not None and night == pytest.approx(day / 2)
     assert listed.dollars_for(tokens, datetime(2025, 7, 2, 12, tzinfo=UTC)) == day
+    for hour, minute in ((12, 0), (16, 25), (0, 25)):  # before, at the fall, at the rise
+        begin = datetime(2025, 7, 2, hour, minute, tzinfo=UTC)
+        assert listed.largest_usage(tokens, begin).dollars == day
+    assert listed.largest_usage(tokens, datetime(2025, 7, 2, 20, tzinfo=UTC)).dollars == night

@@ -299,6 +299,13 @@ def test_keys_have_their_effect_or_are_named(folder: Path) -> None:
     ] == [("b", 1.0, 0.1, "MY_KEY"), ("c", 0.2, 0.1, "MY_KEY")]
 
 
+def test_keys_of_one_model_without_effect_are_named(folder: Path) -> None:
+    models = "[{name: m, top_p: 0.5, retries: 7, system_message: Fit.}, {name: n, whatever: 1}]"
+    (folder / "config.yaml").write_text(f"llm: {{models: {models}}}\n")
+    listed = "llm.models[].retries, llm.models[].system_message, llm.models[].whatever"
+    assert f"config.yaml: keys without effect here: {listed}" in load(folder).notes
+
+
 def test_arguments_of_the_evaluator(folder: Path) -> None:
     (folder / "evaluator.py").write_text(
         "def evaluate(path, *, n): return {'combined_score': n / 10}\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from random import Random
@@ -197,33 +197,37 @@ class PriceList:
         splits = Tokens(total - most[0], most[0]), Tokens(most[1], total - most[1])
         return max(splits, key=lambda tokens: self.dollars_for(tokens) or 0.0)
 
-    def largest_usage(self, tokens: Tokens) -> Usage:
-        """The largest cost of a request with these tokens.
+    def largest_usage(self, tokens: Tokens, at: datetime | None = None) -> Usage:
+        """The largest cost of a request with these tokens that begins at a time (None: now).
 
-        Its input may be stored in the provider's cache.
+        Its input may be stored in the provider's cache, and its price may be that of an hour later.
         """
-        plain, stored = (
-            self.usage_for(tokens),
-            self.usage_for(msgspec.structs.replace(tokens, cache_write=tokens.input)),
+        begin = at or datetime.now(UTC)
+        costs = (
+            self.usage_for(msgspec.structs.replace(tokens, cache_write=stored), at=begin + later)
+            for stored in (0, tokens.input)
+            for later in (timedelta(0), timedelta(hours=1))
         )
-        return stored if stored.dollars > plain.dollars else plain
+        return max(costs, key=lambda usage: usage.dollars)
 
-    def usage_for(self, tokens: Tokens | None, dollars: float | None = None) -> Usage:
+    def usage_for(
+        self, tokens: Tokens | None, dollars: float | None = None, at: datetime | None = None
+    ) -> Usage:
         """Usage of one request: `tokens` None if unknown, `dollars` if the backend reported them.
 
         The user's price table takes precedence over the backend.
         """
         if tokens is None:
             dollars = self._table.call if self._table and self._table.call else dollars
-            known = dollars is not None
-            return Usage(calls=1, dollars=dollars or 0.0, unpriced=0 if known else 1)
-        cost = self.dollars_for(tokens) if dollars is None or self._table is not None else dollars
+            return Usage(calls=1, dollars=dollars or 0.0, unpriced=int(dollars is None))
+        if dollars is None or self._table:
+            dollars = self.dollars_for(tokens, at)
         return Usage(
             calls=1,
             input_tokens=tokens.input,
             output_tokens=tokens.output,
-            dollars=cost or 0.0,
-            unpriced=1 if cost is None else 0,
+            dollars=dollars or 0.0,
+            unpriced=int(dollars is None),
         )
 
 

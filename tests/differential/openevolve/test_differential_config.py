@@ -113,6 +113,8 @@ MODEL = st.fixed_dictionaries(
         "max_tokens": st.just(100),
         "api_base": st.just("http://127.0.0.1:9/v1"),
         "reasoning_effort": st.just("low"),
+        "retries": st.just(3),
+        "model_x": st.just(1),
     },
 )
 AWAY = {"island_initial_programs", "init_client", "novelty_llm", "template_dir"}
@@ -238,7 +240,9 @@ def compare(task: Task, package: Any, read: own.OpenEvolveConfig) -> None:
 
 def unread_keys(content: Any) -> list[tuple[str, str]]:
     """Keys of a file that have no effect here."""
-    return [
+    models = (content.get("llm") or {}).get("models") or []
+    unread = {key for model in models for key in model} & {"retries", "model_x"}
+    return [("llm", f"models[].{key}") for key in unread] + [
         (section, key)
         for section, keys in {"": content, **content}.items()
         if isinstance(keys, dict) and section in own.KEYS

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.folders import checkout, run
-from tests.differential.published import scripted_openai
+from tests.differential.published import example, scripted_openai
 from tests.servers.model_script import Asked, Turn
 
 pytestmark = pytest.mark.timeout(1800)
@@ -46,3 +46,37 @@ def test_the_published_example_runs_with_both(tmp_path: Path) -> None:
         assert len(server.asked) > asked
         run([*culmen, "best", "--out", "best"], folder)
         assert "kissing" in (folder / "best" / "initial_program.py").read_text()
+
+
+OURS = """
+    import inspect
+    import culmen
+
+    def right(code, case):
+        space = {}
+        exec(code, space)
+        return float(space["bubble_sort"](list(case.input)) == case.info)
+
+    cases = [culmen.Case("one", [3, 1, 2], [1, 2, 3]), culmen.Case("two", [5, 2, 8], [2, 5, 8])]
+    result = culmen.optimize(
+        inspect.getsource(bubble_sort), right, cases=cases, budget=20, model="openai/gpt-4o"
+    )
+    print(result.best.parts["candidate"])
+"""
+FASTER = "def bubble_sort(arr):\n    return sorted(arr)\n"
+
+
+def test_the_published_function_is_evolved_by_both(tmp_path: Path) -> None:
+    published = example("openevolve", "evolve_function")
+    head, guard, _ = published.partition('if __name__ == "__main__":\n')
+    ours = head.replace("from openevolve import evolve_function\n", "") + guard + OURS
+    theirs = published.replace("iterations=50", 'iterations=2, config="models.yaml"')
+    models = "diff_based_evolution: false\nllm: {{primary_model: scripted, api_base: {}/v1}}\n"
+    printed = {}
+    for name, text in {"theirs": theirs, "ours": ours}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+        with scripted_openai(lambda asked: Turn(f"```python\n{FASTER}```")) as server:
+            (tmp_path / "models.yaml").write_text(models.format(server.url))  # it asks for one
+            printed[name] = run([sys.executable, f"{name}.py"], tmp_path)
+            assert server.asked
+    assert all("def bubble_sort" in text for text in printed.values()), printed

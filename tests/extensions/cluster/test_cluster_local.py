@@ -133,7 +133,7 @@ class Unlucky:
         return None
 
 
-READY = messages.dump_struct(NodeReply(level="restricted"))
+READY = messages.dump_struct(NodeReply(level="restricted", niceness=15))
 
 
 @pytest.mark.parametrize("losses", [0, 2, 3])
@@ -143,6 +143,7 @@ def test_what_a_node_took_down_is_tried_again_and_then_lost_not_bad(losses: int)
     async def work() -> Observation:
         backend = RemoteBackend(Task("t"), 1, carrier, on_message=told.append)
         assert await backend.start() == "restricted"
+        assert "niceness 15" in backend.notes[0].what
         assert (
             messages.load_struct(carrier.terms, NodeTerms).level == "restricted"
         )  # what nodes that join later must reach

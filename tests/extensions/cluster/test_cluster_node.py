@@ -256,3 +256,12 @@ def test_a_node_works_at_the_usual_priority() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["0", "0"]
+
+
+def test_a_node_that_may_not_raise_its_priority_names_it() -> None:
+    code = (
+        "import os; from culmen.extensions.cluster.node import restore_priority\n"
+        "os.nice(5); os.geteuid() or os.setuid(65534); print(restore_priority())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["5"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import json
 from types import SimpleNamespace
 
 import pytest
 
 import culmen
 from culmen.core.usage import Budget
+from culmen.extensions.compat.dspy import _program_parts, with_parts
 from tests.servers.model_script import Turn
 from tests.servers.model_server import ModelServer
 
@@ -98,6 +100,16 @@ def test_demonstrations_are_parts_where_asked(tmp_path, monkeypatch):
     assert better.step.demos[0].text == "such praise"
     with pytest.raises(culmen.Invalid):
         culmen.dspy.with_parts(Classify(), {"step.demos": "{"})
+
+
+def test_demonstrations_of_the_program_come_first():
+    program, own = Classify(), {"text": "such praise", "label": "positive"}
+    program.step.demos = [dspy.Example(**own)]
+    rows = [{"text": "awful", "label": "negative"}, {"text": "fine", "label": "positive"}]
+    for number, wanted in ((1, [own]), (2, [own, rows[1]])):
+        (_, text) = _program_parts(program, [dspy.Example(**row) for row in rows[:number]]).values()
+        assert json.loads(text) == wanted
+    assert [dict(each) for each in with_parts(program, {"step": "Say it."}).step.demos] == [own]
 
 
 def five(a, b, c, d, e):

@@ -146,6 +146,30 @@ def test_a_task_toml_can_name_such_an_evaluator_and_set_its_limits(tmp_path: Pat
     assert task.limits.seconds == 7 and seen(task)[0].score == 12.0
 
 
+def test_keys_of_its_runner_have_their_effect_or_are_named(tmp_path: Path) -> None:
+    settings = (
+        "evo_config: {task_sys_msg: Fit., num_generations: 9}\ndb: {num_islands: 7}\n"
+        "job: {time: 00:10:05}\nverbose: true\n"
+    )
+    place = folder(tmp_path, shinka__yaml=settings)
+    task = load(place)
+    assert (task.system, task.limits.seconds) == ("Fit.", 605)
+    listed = "evo.num_generations, db.num_islands"
+    assert f"shinka.yaml: keys without effect here: {listed}" in task.notes
+    (place / "large.yaml").write_text(settings)  # a variant: none is chosen
+    task = load(place)
+    files = "settings of ShinkaEvolve's runner have no effect here: large.yaml, shinka.yaml"
+    assert task.system == "" and files in task.notes
+    (place / "large.yaml").unlink()
+    for job, words in (
+        ("extra_cmd_args: {n: 3}", "without other arguments"),
+        ("time: soon", "'soon'"),
+    ):
+        (place / "shinka.yaml").write_text(f"job: {{{job}}}\n")
+        with pytest.raises(TaskError, match=words):
+            load(place)
+
+
 def test_forged_results_count_for_nothing(tmp_path: Path) -> None:
     first, forged = seen(load(folder(tmp_path)), FORGED)
     assert first.score == 12.0

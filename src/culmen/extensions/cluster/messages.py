@@ -81,12 +81,13 @@ class EvaluationJob(msgspec.Struct, frozen=True):
 
 
 class NodeReply(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A node's reply: ready (level, scoring), an observation, or an error for the user."""
+    """A node's reply: ready (level, scoring, niceness), an observation, or an error."""
 
     level: str = ""
     scoring: Scoring = Scoring()
     observation: Observation | None = None
     error: dict[str, str] | None = None
+    niceness: int = 0
     lost: str = ""  # a short word: the evaluation was lost on the node
 
 

@@ -80,11 +80,15 @@ class NodeAsker:
         )
 
 
-def restore_priority() -> None:
-    """Give the process the usual priority, if it may; Ray starts its workers at niceness 15."""
-    for thread in os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ():
+def restore_priority() -> int:
+    """Give the process the usual priority, if it may; return its niceness.
+
+    Ray starts its workers at niceness 15.
+    """
+    for thread in Path("/proc/self/task").glob("*"):
         with contextlib.suppress(PermissionError, ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, int(thread), 0)
+            os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)
+    return os.nice(0)
 
 
 class NodeEvaluator:
@@ -117,7 +121,7 @@ class NodeEvaluator:
         Returns the level in force and the scores' level of trust, or an error for the user.
         """
         forget_secrets()
-        restore_priority()
+        niceness = restore_priority()
         agreed = messages.load_struct(terms, NodeTerms)
         try:
             task = await asyncio.to_thread(messages.unpack_task, parcel, name, self._folder)
@@ -132,7 +136,7 @@ class NodeEvaluator:
                     where="a node that joined later",
                     fix=probes.FIX,
                 )
-            answer = NodeReply(level=level, scoring=backend.scoring)
+            answer = NodeReply(level=level, scoring=backend.scoring, niceness=niceness)
         except UserError as error:
             answer = messages.error_reply(error)
         return messages.dump_struct(answer)

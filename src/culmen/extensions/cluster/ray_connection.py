@@ -110,9 +110,8 @@ def _ray_connection_error(address: str, shown: str, error: Exception) -> Unavail
         what = f"the Ray cluster denies access: {message}"
         fix = (
             "run this on one of its machines, with its token (RAY_AUTH_MODE=token, "
-            "RAY_AUTH_TOKEN); "
+            f"RAY_AUTH_TOKEN); from outside: --set backend.address=ray://{host}:10001"
         )
-        fix += f"from outside: --set backend.address=ray://{host}:10001"
     return Unavailable(what, where=f"--set backend.address={shown}", fix=fix)
 
 
@@ -263,7 +262,8 @@ LOOPBACK = {
 def cluster_environment(token: str) -> dict[str, str]:
     """Environment of the cluster's processes: a fixed list, and the token."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return kept | QUIET | LOOPBACK | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "RAY_worker_niceness": "0"}
+    return kept | QUIET | LOOPBACK | own
 
 
 class LocalCluster:

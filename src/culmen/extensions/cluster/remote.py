@@ -214,6 +214,9 @@ class RemoteBackend:
         except BaseException:
             await self._carrier.close()
             raise
+        if first.niceness:
+            what = f"nodes evaluate at niceness {first.niceness}: times grow under load"
+            self.notes = (BackendNote(what, "start Ray with RAY_worker_niceness=0"),)
         self.scoring, self.workers = first.scoring, self.workers or max(1, self._carrier.room())
         self._carrier.terms = messages.dump_struct(
             msgspec.structs.replace(terms, level=first.level, scoring=first.scoring)

@@ -43,8 +43,8 @@ class DspyOptimizer:
 
     `metric(example, prediction, trace=None)` returns a number, or a `dspy.Prediction(score=,
     feedback=, objective_scores=)`, whose objectives are metrics. It receives two arguments, and
-    None for a third to fifth without a default. `demos` > 0 also
-    optimises the demonstrations, which begin with that many of the training examples. The other
+    None for a third to fifth without a default. `demos` > 0 also optimises the demonstrations,
+    which begin with the program's own, filled up to that many with training examples. The other
     keywords are those of `culmen.optimize`; `study` is the finished search. Raises `UserError` for
     a metric that takes none of these numbers of arguments.
     """
@@ -169,9 +169,10 @@ def _program_parts(student: Any, demos: Sequence[Mapping[str, object]]) -> dict[
         parts[name] = predictor.signature.instructions
         if demos:
             fields = [*predictor.signature.input_fields, *predictor.signature.output_fields]
+            own = predictor.demos
             rows = [
                 {field: serialize_for_json(demo[field]) for field in fields if field in demo}
-                for demo in demos
+                for demo in (*own, *demos[len(own) :])
             ]
             parts[name + _DEMOS] = json.dumps(
                 [row for row in rows if row], indent=1, ensure_ascii=False

@@ -39,6 +39,7 @@ DIFFERENCES = (
     "evaluation failed, is no score",
     "GEPA: the budget is a hard limit; there an iteration that has begun is finished",
     "GEPA: best_idx is the candidate of the final choice, not always that of the largest mean",
+    "GEPA: a reply without a whole fenced block is a fault; there all of it is the new text",
 )
 """Differences on purpose of every run, compared with 0.1.4."""
 

@@ -8,6 +8,7 @@ change, as in ShinkaEvolve.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,8 +16,10 @@ from msgspec.structs import replace
 from culmen.core import markers
 from culmen.core.errors import TaskError
 from culmen.core.inside import path_inside
-from culmen.core.task import Surface, Task
+from culmen.core.json import JsonObject
+from culmen.core.task import Surface, Task, checked_seconds
 from culmen.extensions.compat.openevolve import folder as openevolve
+from culmen.extensions.compat.openevolve.config import load_mapping
 from culmen.tasks import reading
 
 EVALUATOR = "evaluate.py"
@@ -69,11 +72,15 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         )
     _check_evaluator(evaluator)
     others = _runner_files(folder, programs[0])
+    found = {path: settings for path in others if (settings := _runner_settings(path))}
     task = openevolve.task_from_files(programs[0], evaluator, None, goal, CONTRACT, others)
     surface = replace(task.surface, markers=_marker_mode(programs[0]))
+    if len(found) == 1:  # others are variants of one run, of which none is chosen
+        ((path, settings),) = found.items()
+        task = _with_settings(task, path, settings)
     notes = task.notes
-    if others:
-        names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in others)[:6])
+    if unread := [path for path in others if len(found) != 1 or path not in found]:
+        names = ", ".join(sorted(path.relative_to(folder).as_posix() for path in unread)[:6])
         notes = (*notes, f"settings of ShinkaEvolve's runner have no effect here: {names}")
     text = reading.read_text(evaluator)
     notes = (*notes, *(note for word, note in _DIFFERENT.items() if word in text), *_ALWAYS)
@@ -126,3 +133,42 @@ def _runner_files(folder: Path, program: Path) -> list[Path]:
     return [
         path for path in files if path.is_file() and path.name not in mentioned and path != program
     ]
+
+
+def _runner_settings(path: Path) -> JsonObject:
+    """Settings in a YAML file of `shinka_run`, by section and name; none in any other file."""
+    try:
+        found = load_mapping(path) if path.suffix != ".py" else {}
+    except TaskError:
+        return {}
+    sections = {str(name).removesuffix("_config"): keys for name, keys in found.items()}
+    return {
+        f"{section}.{key}": value
+        for section in ("evo", "db", "job")
+        if isinstance(keys := sections.get(section), dict)
+        for key, value in keys.items()
+    }
+
+
+def _with_settings(task: Task, path: Path, settings: JsonObject) -> Task:
+    """The task with the system message and the time limit of a file; other keys are named."""
+    if settings.pop("job.extra_cmd_args", None):
+        fix = "make them the defaults of evaluate.py, and remove the key"
+        where = f"{path} (job.extra_cmd_args)"
+        raise TaskError("evaluate.py is called without other arguments", where=where, fix=fix)
+    system, limit = settings.pop("evo.task_sys_msg", None), settings.pop("job.time", None)
+    if limit is not None:
+        seconds = _seconds_of(limit, f"{path} (job.time)")
+        task = replace(task, limits=replace(task.limits, seconds=seconds))
+    note = f"{path.name}: keys without effect here: {', '.join(settings)}"
+    notes = (*task.notes, note) if settings else task.notes
+    return replace(task, system=str(system or task.system), notes=notes)
+
+
+def _seconds_of(time: object, where: str) -> float:
+    """Seconds of a time as "00:10:00"; YAML reads one without quotes as that number."""
+    found = re.fullmatch(r"(?:(\d+):(\d+):)?(\d+)", str(time))
+    if found is None:
+        raise TaskError(f"'{time}' is not a time", where=where, fix='write "00:10:00"')
+    hours, minutes, seconds = (int(each or 0) for each in found.groups())
+    return checked_seconds((hours * 60 + minutes) * 60 + seconds, where)

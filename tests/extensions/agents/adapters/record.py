@@ -13,13 +13,13 @@ import asyncio
 import json
 import os
 import re
-import shlex
 import shutil
 import sqlite3
 import subprocess
 import sys
 import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ def record(kind: str, place: Path) -> Path:
             if name == "worked" and kind in LOGS:
                 (log,) = Path(own, "home").glob(LOGS[kind])
                 _write_log(log, folder, own)
+            if name == "worked" and kind == "opencode":
+                (folder / "export.json").write_text(_export(printed, own), encoding="utf-8")
     (folder / "said.json").write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
     return folder
 
@@ -116,17 +118,47 @@ def _drive(kind: str, own: Path, url: str) -> tuple[int, str]:
     return run.returncode, run.stdout
 
 
+def _export(printed: str, own: str) -> str:
+    """OpenCode's export of the session of this output."""
+    session = json.loads(printed.splitlines()[0])["sessionID"]
+    run = subprocess.run(
+        ["opencode", "export", session],
+        env={"PATH": os.environ["PATH"], "HOME": f"{own}/home"},
+        stdout=subprocess.PIPE,
+        timeout=_SECONDS,
+        text=True,
+        check=True,
+    )
+    return json.dumps(_cut(json.loads(run.stdout), own), indent=1) + "\n"
+
+
 async def _talk(
     kind: str, plan: Plan, job: AgentJob, environment: dict[str, str]
 ) -> tuple[int, str]:
     """Exit code, 0 for a program that waits for more, and the output of a session."""
-    heard = Path(job.tree).parent / "heard.jsonl"
-    script = f"{shlex.join(plan.argv)} | tee {heard}"
-    argv = ("/bin/bash", "-o", "pipefail", "-c", script)
     clean = ("/usr/bin/env", "-i", *(f"{name}={value}" for name, value in environment.items()))
-    async with started(*clean, *argv, cwd=job.tree) as pipes, asyncio.timeout(_SECONDS):
-        parting = await adapter_by_name(kind).open_dialogue(pipes, job, Signs()).run()
-    return parting.code or 0, heard.read_text(encoding="utf-8")
+    async with started(*clean, *plan.argv, cwd=job.tree) as pipes, asyncio.timeout(_SECONDS):
+        heard = HeardReader(pipes.stdout)
+        heard_pipes = replace(pipes, stdout=heard)
+        parting = await adapter_by_name(kind).open_dialogue(heard_pipes, job, Signs()).run()
+    return parting.code or 0, heard.whole_lines()
+
+
+class HeardReader(asyncio.StreamReader):
+    """Keeps the chunks that the dialogue reads: a copy beside it could miss the last answer."""
+
+    def __init__(self, source: asyncio.StreamReader) -> None:
+        super().__init__()
+        self._source, self._kept = source, b""
+
+    async def read(self, n: int = -1) -> bytes:
+        chunk = await self._source.read(n)
+        self._kept += chunk
+        return chunk
+
+    def whole_lines(self) -> str:
+        """The text up to its last complete line."""
+        return self._kept[: self._kept.rfind(b"\n") + 1].decode()
 
 
 def _write_log(log: Path, folder: Path, own: str) -> None:

@@ -428,7 +428,7 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
             )
         if not provider.key.is_available():
             provider.key.reveal()  # raises, with a fix
-        if isinstance(entry, ModelSpec) and token_dollars(entry, Tokens()) is None:
+        if isinstance(entry, ModelSpec) and entry.price_list.dollars_for(Tokens()) is None:
             raise UserError(
                 f"the price of the model '{entry.name}' is not known, so a budget in dollars "
                 "cannot limit it",
@@ -441,11 +441,6 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
     return dict(models)
 
 
-def token_dollars(model: ModelSpec, tokens: Tokens) -> float | None:
-    """Dollars for these tokens; None without a known price."""
-    return model.price_list.dollars_for(tokens)
-
-
 def max_request_cost(model: ModelSpec, size: int, output: int) -> Usage:
     """The most that a request of `size` bytes with a reply of `output` tokens may cost.
 
@@ -454,18 +449,14 @@ def max_request_cost(model: ModelSpec, size: int, output: int) -> Usage:
     """
     # rounded up, so that few different prices need to be computed
     tokens = -(-(size // 3 + 16) // 256) * 256
-    costs = [
-        token_dollars(model, Tokens(tokens, output)),
-        token_dollars(model, Tokens(tokens, output, 0, tokens)),
-    ]
-    dollars = [cost for cost in costs if cost is not None]
-    if not dollars:
+    usage = model.price_list.largest_usage(Tokens(tokens, output))
+    if usage.unpriced:
         raise RequestRefused(
             403,
             f"the price of the model '{model.name}' is not known; put {_PRICE} into the models "
             "file",
         )
-    return Usage(calls=1, input_tokens=tokens, output_tokens=output, dollars=max(dollars))
+    return usage
 
 
 def request_cost(model: ModelSpec, tokens: Tokens | None, complete: bool) -> Usage:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args, get_origin
 
 import msgspec
 
@@ -34,173 +34,112 @@ class ConfigKey(NamedTuple):
     effect: Effect = "none"
 
 
-def _keys(effect: Effect, **kinds: Any) -> dict[str, ConfigKey]:
-    return {name: ConfigKey(kind, effect) for name, kind in kinds.items()}
-
-
-MODEL_KEYS: dict[str, ConfigKey] = {
-    **_keys(
-        "model",
-        name=str,
-        weight=float,
-        api_base=str,
-        api_key=str | None,
-        temperature=float | None,
-        top_p=float | None,
-        max_tokens=int,
-        reasoning_effort=str | None,
-    ),
-    **_keys(
-        "none",
-        provider=str | None,
-        system_message=str | None,
-        timeout=int,
-        retries=int,
-        retry_delay=int,
-        random_seed=int | None,
-        max_budget_usd=float | None,
-        max_ai_credits=float | None,
-        allow_all_tools=bool | None,
-        manual_mode=bool | None,
-        _manual_queue_dir=str | None,
-        init_client=object,
-    ),
+_UNREAD = ConfigKey(object)
+_KINDS: dict[str, Any] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str?": str | None,
+    "int?": int | None,
+    "float?": float | None,
+    "bool?": bool | None,
+    "object": object,
+    "texts": list[str],
+    "texts?": list[str | None],
+    "floats": list[float],
+    "bins": int | dict[str, int],
+    "models": list[dict[str, object]],
+    "arguments?": dict[str, object] | None,
+    "variations": dict[str, list[str]],
 }
-"""The keys of one model, also of `llm` itself, which has them for all models."""
+_TABLE = """
+-               task   int        max_iterations max_code_length
+-               task   int?       random_seed
+-               task   str        language file_suffix
+-               task   bool       enforce_evolve_blocks
+-               search bool       diff_based_evolution
+-               none   float      full_rewrite_probability convergence_threshold
+-               none   str        diff_pattern log_level early_stopping_metric
+-               none   int        checkpoint_interval
+-               none   bool       checkpoint_on_improvement
+-               none   str?       log_dir logger_prefix
+-               none   int?       early_stopping_patience max_tasks_per_child
+llm             model  models     models
+llm             model  str        primary_model secondary_model
+llm             model  float      primary_model_weight secondary_model_weight
+llm             none   bool       manual_mode
+llm             none   models     evaluator_models
+model           model  str        name api_base
+model           model  float      weight
+model           model  str?       api_key reasoning_effort
+model           model  float?     temperature top_p
+model           model  int        max_tokens
+model           none   str?       provider system_message _manual_queue_dir
+model           none   int        timeout retries retry_delay
+model           none   int?       random_seed
+model           none   float?     max_budget_usd max_ai_credits
+model           none   bool?      allow_all_tools manual_mode
+model           none   object     init_client
+prompt          task   str        system_message
+prompt          task   texts?     island_system_messages
+prompt          search int        num_top_programs num_diverse_programs
+prompt          none   str?       template_dir system_message_changes_description
+prompt          none   str        evaluator_system_message initial_changes_description
+prompt          none   bool       programs_as_changes_description use_template_stochasticity
+prompt          none   bool       use_meta_prompting include_artifacts artifact_security_filter
+prompt          none   variations template_variations
+prompt          none   float      meta_prompt_weight
+prompt          none   int        max_artifact_bytes diff_summary_max_line_len
+prompt          none   int        diff_summary_max_lines
+prompt          none   int?       suggest_simplification_after_chars include_changes_under_chars
+prompt          none   int?       concise_implementation_max_lines
+prompt          none   int?       comprehensive_implementation_min_lines code_length_threshold
+database        task   texts      feature_dimensions
+database        task   texts?     island_initial_programs
+database        search int        num_islands migration_interval population_size archive_size
+database        search bins       feature_bins
+database        search float      migration_rate exploration_ratio exploitation_ratio
+database        search float      elite_selection_ratio
+database        none   str?       db_path artifacts_base_path embedding_model embedding_api_base
+database        none   bool       in_memory log_prompts cleanup_old_artifacts
+database        none   str        diversity_metric
+database        none   int        diversity_reference_size artifact_size_threshold
+database        none   int        artifact_retention_days
+database        none   int?       random_seed max_snapshot_artifacts
+database        none   object     novelty_llm
+database        none   float      similarity_threshold
+evaluator       task   int        timeout max_retries parallel_evaluations
+evaluator       task   bool       cascade_evaluation use_llm_feedback
+evaluator       task   floats     cascade_thresholds
+evaluator       task   arguments? evaluator_args
+evaluator       none   float      llm_feedback_weight
+evaluator       none   int?       memory_limit_mb
+evaluator       none   float?     cpu_limit
+evaluator       none   bool       distributed enable_artifacts
+evaluator       none   int        max_artifact_storage
+evolution_trace none   bool       enabled include_code include_prompts include_failures compress
+evolution_trace none   str        format
+evolution_trace none   str?       output_path
+evolution_trace none   int        buffer_size
+"""
+"""Section ("-" for the top level, "model" for one model), effect, type, keys."""
 
-KEYS: dict[str, dict[str, ConfigKey]] = {
-    "": {
-        **_keys(
-            "task",
-            max_iterations=int,
-            random_seed=int | None,
-            language=str,
-            file_suffix=str,
-            max_code_length=int,
-            enforce_evolve_blocks=bool,
-        ),
-        **_keys("search", diff_based_evolution=bool),
-        **_keys(
-            "none",
-            full_rewrite_probability=float,
-            diff_pattern=str,
-            checkpoint_interval=int,
-            checkpoint_on_improvement=bool,
-            log_level=str,
-            log_dir=str | None,
-            logger_prefix=str | None,
-            early_stopping_patience=int | None,
-            convergence_threshold=float,
-            early_stopping_metric=str,
-            max_tasks_per_child=int | None,
-        ),
-    },
-    "llm": {
-        **MODEL_KEYS,
-        **_keys("none", manual_mode=bool),
-        **_keys(
-            "model",
-            models=list[dict[str, object]],
-            primary_model=str,
-            primary_model_weight=float,
-            secondary_model=str,
-            secondary_model_weight=float,
-        ),
-        **_keys("none", evaluator_models=list[dict[str, object]]),
-    },
-    "prompt": {
-        **_keys("task", system_message=str, island_system_messages=list[str | None]),
-        **_keys("search", num_top_programs=int, num_diverse_programs=int),
-        **_keys(
-            "none",
-            template_dir=str | None,
-            evaluator_system_message=str,
-            programs_as_changes_description=bool,
-            system_message_changes_description=str | None,
-            initial_changes_description=str,
-            use_template_stochasticity=bool,
-            template_variations=dict[str, list[str]],
-            use_meta_prompting=bool,
-            meta_prompt_weight=float,
-            include_artifacts=bool,
-            max_artifact_bytes=int,
-            artifact_security_filter=bool,
-            suggest_simplification_after_chars=int | None,
-            include_changes_under_chars=int | None,
-            concise_implementation_max_lines=int | None,
-            comprehensive_implementation_min_lines=int | None,
-            diff_summary_max_line_len=int,
-            diff_summary_max_lines=int,
-            code_length_threshold=int | None,
-        ),
-    },
-    "database": {
-        **_keys("task", feature_dimensions=list[str], island_initial_programs=list[str | None]),
-        **_keys(
-            "search",
-            num_islands=int,
-            feature_bins=int | dict[str, int],
-            migration_interval=int,
-            migration_rate=float,
-            population_size=int,
-            archive_size=int,
-            exploration_ratio=float,
-            exploitation_ratio=float,
-            elite_selection_ratio=float,
-        ),
-        **_keys(
-            "none",
-            db_path=str | None,
-            in_memory=bool,
-            log_prompts=bool,
-            diversity_metric=str,
-            diversity_reference_size=int,
-            random_seed=int | None,
-            artifacts_base_path=str | None,
-            artifact_size_threshold=int,
-            cleanup_old_artifacts=bool,
-            artifact_retention_days=int,
-            max_snapshot_artifacts=int | None,
-            novelty_llm=object,
-            embedding_model=str | None,
-            embedding_api_base=str | None,
-            similarity_threshold=float,
-        ),
-    },
-    "evaluator": {
-        **_keys(
-            "task",
-            timeout=int,
-            max_retries=int,
-            cascade_evaluation=bool,
-            cascade_thresholds=list[float],
-            parallel_evaluations=int,
-            evaluator_args=dict[str, object] | None,
-            use_llm_feedback=bool,
-        ),
-        **_keys(
-            "none",
-            llm_feedback_weight=float,
-            memory_limit_mb=int | None,
-            cpu_limit=float | None,
-            distributed=bool,
-            enable_artifacts=bool,
-            max_artifact_storage=int,
-        ),
-    },
-    "evolution_trace": _keys(
-        "none",
-        enabled=bool,
-        format=str,
-        include_code=bool,
-        include_prompts=bool,
-        include_failures=bool,
-        output_path=str | None,
-        buffer_size=int,
-        compress=bool,
-    ),
-}
+
+def _read_table() -> dict[str, dict[str, ConfigKey]]:
+    keys: dict[str, dict[str, ConfigKey]] = {}
+    for line in _TABLE.strip().split("\n"):
+        section, effect, kind, *names = line.split()
+        key = ConfigKey(_KINDS[kind], cast("Effect", effect))
+        keys.setdefault(section.strip("-"), {}).update(dict.fromkeys(names, key))
+    return keys
+
+
+KEYS = _read_table()
 """Section -> key -> type and effect. "" is the top level."""
+MODEL_KEYS = KEYS.pop("model")
+"""The keys of one model, also of `llm` itself, which has them for all models."""
+KEYS["llm"] = {**MODEL_KEYS, **KEYS["llm"]}
 
 
 class OpenEvolveConfig(msgspec.Struct, frozen=True):
@@ -304,6 +243,10 @@ def _add_value(
     values[section, name] = value
     if known.effect == "none":
         ignored.append(dotted)
+    elif name == "models" and isinstance(value, list):
+        keys = dict.fromkeys(str(key) for entry in value for key in entry)
+        idle = [key for key in keys if MODEL_KEYS.get(key, _UNREAD).effect == "none"]
+        ignored += [f"{dotted}[].{key}" for key in idle]
 
 
 def _homes(key: str) -> list[str]:
