@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Annotated, get_args
 
@@ -89,8 +90,14 @@ def test_mistakes_are_explained(name, settings, complaint):
         catalog.make_strategy(name, settings)
 
 
+def test_no_two_strategies_have_one_title():
+    titles = [catalog.describe_strategy(name)["title"] for name in catalog.strategy_paths()]
+    assert len(set(titles)) == len(titles)
+
+
 @pytest.mark.parametrize("name", catalog.strategy_paths())
 def test_every_strategy_has_a_page(name):
+    assert (Path(__file__).parents[2] / "docs" / "strategies" / f"{name}.md").is_file()
     page = catalog.describe_strategy(name)
     assert page["name"] == name and page["title"] and page["paper"] and len(page["doc"]) > 100
     assert all(

@@ -240,6 +240,15 @@ def _expand_preset(cls: type, settings: dict[str, str], where: str) -> dict[str,
     return presets[chosen] | settings
 
 
+def _title_of(cls: type) -> str:
+    """The first line of a strategy's module, which is that of its first class; else of its own."""
+    path = path_of(cls)
+    module = path.partition(":")[0] + ":"
+    first = next((known for known in names_by_path() if known.startswith(module)), path)
+    text = inspect.getdoc(cls if path != first else inspect.getmodule(cls))
+    return (text or cls.__name__).partition("\n")[0]
+
+
 def describe_strategy(name: str) -> JsonObject:
     """A strategy's page as plain data.
 
@@ -254,7 +263,7 @@ def describe_strategy(name: str) -> JsonObject:
     return {
         "name": names_by_path().get(path_of(cls), name),
         "path": path_of(cls),
-        "title": (inspect.getdoc(inspect.getmodule(cls)) or cls.__name__).partition("\n")[0],
+        "title": _title_of(cls),
         "paper": with_protocol_defaults(Strategy, cls).paper,
         "doc": inspect.getdoc(cls) or "",
         "fields": [
