@@ -235,14 +235,19 @@ def test_a_judge_that_agrees_is_shown_and_one_that_does_not_is_refused(
     assert agreement["usage"]["calls"] == agreement["asked"] == 12
     assert views.run_meta(place.root / "limited").budget.calls == 60 - 12
 
-    def blind(asked: Asked) -> Turn:
-        return Turn("right") if "You grade answers" in str(asked.body) else scripted(asked)
+    for reply, told in (
+        ("right", "agrees with 6 of 12 known answers: "),
+        ("It is not quite right.", "agrees with 0 of 12 known answers (12 replies leave it open)"),
+    ):
 
-    with ModelServer(blind) as other:
-        (place.root / "models.toml").write_text(MODELS.format(url=other.url))
-        refused = place.here(*command, "--run-dir", "refused")
-    assert refused.code == 2 and "agrees with 6 of 12 known answers" in refused.err
-    assert not (place.root / "refused").exists()
+        def judge(asked: Asked, reply: str = reply) -> Turn:
+            return Turn(reply) if "You grade answers" in str(asked.body) else scripted(asked)
+
+        with ModelServer(judge) as other:
+            (place.root / "models.toml").write_text(MODELS.format(url=other.url))
+            refused = place.here(*command, "--run-dir", "refused")
+        assert refused.code == 2 and told in refused.err
+        assert not (place.root / "refused").exists()
 
 
 def test_asking_the_judge_beforehand_is_paid_from_the_budget() -> None:

@@ -228,6 +228,7 @@ def _agreement_text(agreement: JudgeAgreement) -> str:
         [
             f"refused the label of {', '.join(agreement.missed)}" if agreement.missed else "",
             f"accepted a wrong answer to {', '.join(agreement.fooled)}" if agreement.fooled else "",
+            f"gave no clear verdict on {', '.join(agreement.unclear)}" if agreement.unclear else "",
         ]
     )
     return f"agrees with {agreement.agreed} of {agreement.asked} known answers" + (

@@ -295,13 +295,15 @@ class JudgeAgreement(msgspec.Struct, frozen=True):
     """Verdicts of the judge on answers known to be right or wrong.
 
     Labels given as answers are right, those of other cases wrong. `missed` are cases whose right
-    answer was refused, `fooled` cases in which a wrong one was accepted. `usage` is what they cost.
+    answer was refused, `fooled` cases in which a wrong one was accepted, `unclear` those without a
+    verdict. `usage` is what they cost.
     """
 
     asked: int
     agreed: int
     missed: tuple[str, ...] = ()
     fooled: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()
     usage: Usage = Usage()
 
     @property
@@ -325,13 +327,14 @@ async def measure_agreement(asker: Asker, cases: Sequence[Case]) -> JudgeAgreeme
         )
     )
     odd = [
-        (case.id, is_right)
+        (case.id, verdict)
         for (case, _, is_right), verdict in zip(questions, verdicts, strict=True)
         if verdict is not is_right
     ]
-    missed = tuple(name for name, is_right in odd if is_right)
-    fooled = tuple(name for name, is_right in odd if not is_right)
-    return JudgeAgreement(len(questions), len(questions) - len(odd), missed, fooled)
+    missed, fooled, unclear = (
+        tuple(name for name, verdict in odd if verdict is kind) for kind in (False, True, None)
+    )
+    return JudgeAgreement(len(questions), len(questions) - len(odd), missed, fooled, unclear)
 
 
 def with_agreement(task: Task, agreement: JudgeAgreement) -> Task:

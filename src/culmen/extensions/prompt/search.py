@@ -187,10 +187,11 @@ def checked_judge(plan: PromptPlan, run: RunPlan) -> tuple[RunPlan, JudgeAgreeme
 
     agreement = run_blocking(measure())
     if agreement.share < 0.75:  # agreement below which a judge is refused
-        odd = ", ".join(dict.fromkeys((*agreement.missed, *agreement.fooled)))
+        odd = ", ".join(dict.fromkeys((*agreement.missed, *agreement.fooled, *agreement.unclear)))
+        unclear = f" ({len(agreement.unclear)} replies leave it open)" if agreement.unclear else ""
         raise UserError(
-            f"the judge agrees with {agreement.agreed} of {agreement.asked} known answers: its "
-            "scores would mean little",
+            f"the judge agrees with {agreement.agreed} of {agreement.asked} known answers"
+            f"{unclear}: its scores would mean little",
             where=f"cases {odd}",
             fix="name a better one with --model judge=MODEL, or choose --metric f1",
         )
