@@ -351,7 +351,10 @@ SURFACES: list[Callable[[Run], Claims]] = [
 @pytest.mark.parametrize(
     "kind", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in KINDS]
 )
-def test_every_surface_shows_the_same_figures(kind: str, tmp_path: Path) -> None:
+def test_every_surface_shows_the_same_figures(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")  # a line of a front is one line
     path = RUNS[kind](tmp_path / kind.replace(" ", "-"))
     run = Run(path, Arithmetic(path), Digest(path))
     claims = [claim for surface in SURFACES for claim in surface(run)]
