@@ -120,7 +120,9 @@ def _finish_run(folder: Path, task: Task, rules: Cato, seed: int, keywords: Crea
 def read_run(folder: Path, wording: str, seed: int) -> WordedRun:
     """A run's agents and scores, from its journal."""
     status = views.run_status(folder)
-    notes = views.note_events(folder)
+    kinds = ("agent", "experiment", "agent ended")
+    notes = [event for kind in kinds for event in views.note_events(folder, kind)]
+    notes.sort(key=lambda event: event.seq)
     sign = 1.0 if status.direction == "max" else -1.0
     rows = [event.entry.body for event in notes if event.entry.body["note"] == "experiment"]
     found = gamed_candidates(folder)
