@@ -132,6 +132,7 @@ def test_other_texts_count_where_something_is_absent_or_stderr_holds_an_error(
         {"score": 0, "status": "success", "error": ""},
         {"score": 0, "status": "success_without_errors", "error": None},
         {"score": 0, "error": "None", "validity": 1.0},
+        {"score": 0, "validity": -0.5},
         {"score": 0, "error": 0.25, "accuracy": 0.0, "passed": 0},
         {"score": 0, "status": "baseline"},
         {"score": 0, "status": "Needs improvement: 0/4 modules correct."},

@@ -158,7 +158,7 @@ def _marks(metrics: Mapping[str, float], texts: Mapping[str, str]) -> Iterator[t
         yield from below
     yield from ((name, text) for name, text in texts.items() if _is_failure(name, text))
     for name, value in metrics.items():
-        if name in _VALIDITY and value <= 0:  # SkyDiscover has 0 and -1
+        if name in _VALIDITY and value in (0, -1):  # as SkyDiscover reads them
             yield name, f"{value:g}"
 
 

@@ -410,7 +410,7 @@ class Study:
         return end.state
 
     def _prepare_readings(self) -> None:
-        """Let extensions read a long run now, so that nobody waits for its first reading."""
+        """Call the extensions' readings of a long run; each keeps what its first page shows."""
         from culmen.core.extensions import all_parts
         from culmen.store import kept, views
 
