@@ -105,7 +105,7 @@ def forecast_run(meta: RunMeta, objects: RunObjects | None = None) -> RunForecas
 
 def forecast_plan(plan: RunPlan) -> RunForecast | None:
     """The likely cost of a planned run."""
-    return forecast_run(run_meta(Path(plan.task.name), plan), plan.objects)
+    return forecast_run(run_meta(plan, plan.task.name), plan.objects)
 
 
 # Proposals: the rehearsal.

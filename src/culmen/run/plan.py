@@ -143,13 +143,14 @@ def create_run(
 
     try:
         # what no journal gives back, and folders that cannot be, are refused before any is made
-        msgspec.json.encode(unpack_meta(pack_meta(run_meta(Path(), plan))))
+        meta = run_meta(plan)
+        msgspec.json.encode(unpack_meta(pack_meta(meta)))
         path = reserve_path(plan.task) if run_dir is None else Path(run_dir).expanduser().resolve()
         path.is_dir()
     except (OSError, TypeError, ValueError, RuntimeError, msgspec.MsgspecError) as error:
         fix = "pass plain data (numbers, texts, lists, mappings) and a folder that can be"
         raise UserError(f"this run cannot be kept: {error}", fix=fix) from error
-    meta = run_meta(path, plan)
+    meta = msgspec.structs.replace(meta, id=path.name)
     try:
         journal = SqlJournal.create(path, meta, db)
     except BaseException:
@@ -185,11 +186,11 @@ def reserve_path(task: Task) -> Path:
     return path
 
 
-def run_meta(path: Path, plan: RunPlan) -> RunMeta:
+def run_meta(plan: RunPlan, name: str = "") -> RunMeta:
     """The metadata that the journal needs to resume a planned run; never a key."""
     model = plan.options.model
     return RunMeta(
-        id=path.name,
+        id=name,
         task=plan.task,
         strategy=catalog.strategy_config(plan.strategy),
         models=dict(model) if isinstance(model, dict) else {"default": str(model)},

@@ -189,7 +189,7 @@ def measurement_of_task(
     options = msgspec.structs.replace(RunOptions(), **request.options)
     workers = options.workers or usual_workers(options.backend)
     options = msgspec.structs.replace(options, workers=workers)
-    meta = run_meta(folder, RunPlan(task, strategy, options, RunObjects()))
+    meta = run_meta(RunPlan(task, strategy, options, RunObjects()), folder.name)
     found = {word: _task_candidate(task, word) for word in words or (SEED,)}
     return _wanted(meta, folder, found, request, False)
 
