@@ -345,13 +345,14 @@ class ModelPrices(msgspec.Struct, frozen=True):
     """Names and prices of the models that a run may ask.
 
     `known` holds dollars per million tokens (input, output) by model, `bank` the dollars of all
-    recorded programs together (None: some have no price).
+    recorded programs together (None: some have no price), `advice` says how to get newer prices.
     """
 
     names: tuple[str, ...] = ()
     known: dict[str, tuple[float, float]] = {}
     bank: float | None = 0.0
     programs: int = 0
+    advice: str = ""
 
     @property
     def unpriced_models(self) -> list[str]:
@@ -380,6 +381,7 @@ def _model_prices(meta: RunMeta) -> ModelPrices:
 
     names: list[str] = []
     known: dict[str, tuple[float, float]] = {}
+    advice = ""
     for entry in ModelBook(meta.models_file).parse_roles(meta.model).without_banks().all_models():
         names.append(entry.name)
         ask, reply = (
@@ -387,9 +389,11 @@ def _model_prices(meta: RunMeta) -> ModelPrices:
         )
         if ask is not None and reply is not None:
             known[entry.name] = (ask, reply)
+        else:
+            advice = advice or entry.price_list.advice
     prices = [program.price for program in meta.bank]
     total = None if None in prices else sum(price or 0.0 for price in prices)
-    return ModelPrices(tuple(dict.fromkeys(names)), known, total, len(prices))
+    return ModelPrices(tuple(dict.fromkeys(names)), known, total, len(prices), advice)
 
 
 def _bank_text(meta: RunMeta) -> str:
@@ -577,6 +581,7 @@ def _dollar_limit_text(budget: Budget, known: ModelPrices) -> str:
     most = _most_dollars(budget, known)
     if known.unpriced_models:
         note = f"price unknown of {', '.join(known.unpriced_models)}"
+        note += known.advice and f"; {known.advice}"
         return note if most is None else f"{dollars_text(most)} ({note})"
     if most is not None:
         return dollars_text(most)

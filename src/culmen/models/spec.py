@@ -8,8 +8,10 @@ from __future__ import annotations
 import math
 import os
 import re
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 
@@ -186,6 +188,15 @@ class PriceList:
             return self._table.cost_of_tokens(tokens)
         return _listed_dollars(self._model, self._provider, tokens, at) if self._provider else None
 
+    @property
+    def advice(self) -> str:
+        """The age of the listed prices, and how to get newer ones; "" if the provider has none."""
+        if not self._provider:
+            return ""
+        newer = _newer_package()
+        source = f"of genai-prices {newer}" if newer else f"of {_snapshot().date}"
+        return f"listed prices are {source}: pip install -U 'culmen[prices]' brings newer ones"
+
     def dearest_split(self, total: int, prompt: int, reply: int, least: int = 0) -> Tokens:
         """The dearest tokens with this total, of which the prompt and the reply have at most these.
 
@@ -231,7 +242,111 @@ class PriceList:
         )
 
 
+class ListedPrice(Price, frozen=True, array_like=True):
+    """A price for more than `above` tokens of input, from the day `since` on, at `hours` (UTC)."""
+
+    above: int = -1
+    since: date = date.min
+    hours: tuple[time, time] = (time.min, time.min)
+
+    def applies(self, tokens: Tokens, at: datetime) -> bool:
+        """True if it is the price of these tokens at a time."""
+        now, (begin, end) = at.time(), self.hours
+        is_open = begin <= now < end if begin < end else now >= begin or now < end
+        return is_open and tokens.input > self.above and at.date() >= self.since
+
+
+class ListedProvider(msgspec.Struct, frozen=True, array_like=True):
+    """Patterns of the names of a provider and of its models, and their prices.
+
+    The first price that applies counts. `others` are providers whose models it has, too.
+    """
+
+    names: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    others: tuple[str, ...]
+    models: tuple[tuple[tuple[str, ...], tuple[ListedPrice, ...]], ...]
+
+
+class PriceSnapshot(msgspec.Struct, frozen=True):
+    """The prices of a version of genai-prices (bench/make_prices.py)."""
+
+    version: str
+    date: str
+    providers: dict[str, ListedProvider]
+
+    def find_provider(self, name: str) -> ListedProvider | None:
+        """The provider of this name, else the first with a pattern for it."""
+        name = name.lower().strip()
+        listed = self.providers.values()
+        named = (provider for provider in listed if _matches(provider.names, name))
+        return self.providers.get(name) or next(named, None)
+
+    def find_prices(self, provider: str, model: str) -> tuple[ListedPrice, ...]:
+        """Prices of a model, () if none is known; `litellm` stands for the model's provider."""
+        model, found = model.lower(), self.find_provider(provider)
+        if provider.lower() == "litellm":
+            name, slash, rest = model.partition("/")
+            listed = self.providers.values()
+            found = next((each for each in listed if _matches(each.prefixes, model)), None)
+            if slash and (named := self.find_provider(name)):
+                found, model = named, rest
+        if found is None:
+            return ()
+        places = [found, *(self.providers[name] for name in found.others)]
+        forms = model, _COMPACT_DATE.sub(r"-\1-\2-\3", model)
+        known = ((form, *row) for form in forms for place in places for row in place.models)
+        return next((prices for form, rules, prices in known if _matches(rules, form)), ())
+
+
+_COMPACT_DATE = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=[-:]|$)")
+_MATCHERS: dict[str, Callable[[str, str], object]] = {
+    "=": str.__eq__,
+    "^": str.startswith,
+    "$": str.endswith,
+    "*": str.__contains__,
+    "~": lambda name, pattern: re.search(pattern, name),
+}
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(_MATCHERS[pattern[0]](name, pattern[1:]) for pattern in patterns)
+
+
+@lru_cache(1)
+def _snapshot() -> PriceSnapshot:
+    text = Path(__file__).with_name("prices.json").read_bytes()
+    return msgspec.json.decode(text, type=PriceSnapshot)
+
+
+@lru_cache(256)
+def _listed_prices(provider: str, model: str) -> tuple[ListedPrice, ...]:
+    return _snapshot().find_prices(provider, model)
+
+
+@lru_cache(1)
+def _newer_package() -> str:
+    """Version of the installed genai-prices if it is newer than the snapshot, else ""."""
+    if find_spec("genai_prices") is None:
+        return ""
+    from importlib.metadata import version  # takes 30 ms
+
+    installed, own = version("genai-prices"), _snapshot().version
+    numbers = [[int(part) for part in re.findall(r"\d+", text)] for text in (installed, own)]
+    return installed if numbers[0] > numbers[1] else ""
+
+
 def _listed_dollars(model: str, provider: str, tokens: Tokens, at: datetime | None) -> float | None:
+    if _newer_package():
+        return _package_dollars(model, provider, tokens, at)
+    at = at.astimezone(UTC) if at else datetime.now(UTC)
+    prices = _listed_prices(provider, model)
+    return next((each.cost_of_tokens(tokens) for each in prices if each.applies(tokens, at)), None)
+
+
+def _package_dollars(
+    model: str, provider: str, tokens: Tokens, at: datetime | None
+) -> float | None:
     from genai_prices import Usage as Counted
     from genai_prices import calc_price
 

@@ -454,7 +454,7 @@ def max_request_cost(model: ModelSpec, size: int, output: int) -> Usage:
         raise RequestRefused(
             403,
             f"the price of the model '{model.name}' is not known; put {_PRICE} into the models "
-            "file",
+            f"file {model.price_list.advice}",
         )
     return usage
 

@@ -1,0 +1,128 @@
+"""Write src/culmen/models/prices.json, culmen's own prices of models, from the installed genai-prices.
+
+    python bench/make_prices.py    # then the version in requirements.lock and docs/models.md
+
+The file has figures and patterns of names alone. A price of genai-prices that depends on the time or on the number of
+tokens becomes several, of which the first that applies counts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from genai_prices import data, types
+
+TARGET = Path(__file__).resolve().parents[1] / "src" / "culmen" / "models" / "prices.json"
+SOURCE = "https://github.com/pydantic/genai-prices (MIT)"
+RATES = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
+ANY_NUMBER = -1  # of tokens: a price for more than that
+ALWAYS = "0001-01-01", ["00:00:00", "00:00:00"]  # since a day, between times of day
+DEFAULTS = [None, None, 0, ANY_NUMBER, *ALWAYS]  # of a row behind the rates of input and output
+
+
+def patterns(clause: Any) -> list[str]:
+    """Patterns, one of which a lower-case name has to match: a mark of the kind and a text.
+
+    `=` equal, `^` at the begin, `$` at the end, `*` within, `~` a regular expression that finds something.
+    """
+    if clause is None:
+        return []
+    if isinstance(clause, types.ClauseOr):
+        return [each for part in clause.or_ for each in patterns(part)]
+    if isinstance(clause, types.ClauseAnd):
+        parts = ("|".join(map(expression, patterns(part))) for part in clause.and_)
+        return ["~^" + "".join(f"(?=.*(?:{part}))" for part in parts)]
+    (kind, text), *_ = vars(clause).items()
+    if kind == "regex":
+        return ["~" + text]
+    return [
+        {"equals": "=", "starts_with": "^", "ends_with": "$", "contains": "*"}[kind] + text.lower()
+    ]
+
+
+def expression(pattern: str) -> str:
+    """A pattern as a regular expression."""
+    kind, text = pattern[0], pattern[1:]
+    return text if kind == "~" else "^" * (kind in "=^") + re.escape(text) + "$" * (kind in "=$")
+
+
+def listed_prices(model: Any) -> list[list[Any]]:
+    """Rows of a `ListedPrice`, the first that applies first; the last applies always."""
+    prices = (
+        model.prices
+        if isinstance(model.prices, list)
+        else [types.ConditionalPrice(prices=model.prices)]
+    )
+    always = [types.ConditionalPrice(prices=prices[0].prices)] if prices else []
+    rows: list[list[Any]] = []
+    for each in [*reversed(prices), *always]:
+        rows += rows_of(each)
+        if each.constraint is None:
+            break
+    return rows
+
+
+def rows_of(price: Any) -> Iterator[list[Any]]:
+    """One row for each tier of tokens, the dearest tier first."""
+    found = vars(price.prices)
+    tiered = [value.tiers for value in found.values() if isinstance(value, types.TieredPrices)]
+    call = float(found.get("requests_kcount") or 0) / 1000 or 0
+    for above in sorted(
+        {ANY_NUMBER, *(tier.start for tiers in tiered for tier in tiers)}, reverse=True
+    ):
+        given, written, *cached = (rate_above(found.get(name), above) for name in RATES)
+        row = [given or 0, written or 0, *cached, call, above, *condition(price.constraint)]
+        while row[2:] and row[-1] == DEFAULTS[len(row) - 3]:
+            row.pop()
+        yield row
+
+
+def rate_above(rate: Any, above: int) -> float | int | None:
+    """The rate for more tokens than that, up to the next tier."""
+    if isinstance(rate, types.TieredPrices):
+        rate = next((tier.price for tier in reversed(rate.tiers) if above >= tier.start), rate.base)
+    return None if rate is None else int(rate) if rate == int(rate) else float(rate)
+
+
+def condition(constraint: Any) -> tuple[str, list[str]]:
+    """The first day, and the times of day between which a price applies, in UTC."""
+    if isinstance(constraint, types.StartDateConstraint):
+        return constraint.start_date.isoformat(), ALWAYS[1]
+    if isinstance(constraint, types.TimeOfDateConstraint):
+        return ALWAYS[0], [time_in_utc(constraint.start_time), time_in_utc(constraint.end_time)]
+    return ALWAYS
+
+
+def time_in_utc(value: time) -> str:
+    """A time of day without its zone."""
+    there = datetime.combine(date(2000, 1, 1), value)
+    return (there.astimezone(UTC) if value.tzinfo else there).time().isoformat()
+
+
+def snapshot(day: str) -> str:
+    """The text of the file: JSON, a line for each model."""
+    head = {"source": SOURCE, "version": version("genai-prices"), "date": day}
+    rows = []
+    for provider in data.providers:
+        models = [[patterns(model.match), listed_prices(model)] for model in provider.models]
+        names = patterns(provider.provider_match), patterns(provider.model_match)
+        start = compact([*names, provider.fallback_model_providers or []])[:-1]
+        lines = ",\n".join(map(compact, models))
+        rows.append(f"{compact(provider.id)}:{start},[\n{lines}]]")
+    return f'{compact(head)[:-1]},"providers":{{\n' + ",\n".join(rows) + "}}\n"
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+if __name__ == "__main__":
+    TARGET.write_text(snapshot(datetime.now(UTC).date().isoformat()), encoding="utf-8")
+    print(f"{TARGET.name}: {TARGET.stat().st_size:,} bytes, genai-prices {version('genai-prices')}")
