@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ TARGET = Path(__file__).resolve().parents[1] / "src" / "culmen" / "models" / "pr
 SOURCE = "https://github.com/pydantic/genai-prices (MIT)"
 RATES = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 ANY_NUMBER = -1  # of tokens: a price for more than that
-ALWAYS = "0001-01-01", ["00:00:00", "00:00:00"]  # since a day, between times of day
+ALWAYS = "0001-01-01", ["00:00:00", "23:59:59.999999"]  # since a day, at times of day
 DEFAULTS = [None, None, 0, ANY_NUMBER, *ALWAYS]  # of a row behind the rates of input and output
 
 
@@ -69,7 +69,7 @@ def listed_prices(model: Any) -> list[list[Any]]:
 
 
 def rows_of(price: Any) -> Iterator[list[Any]]:
-    """One row for each tier of tokens, the dearest tier first."""
+    """One row for each tier of tokens, the dearest tier first, and each condition."""
     found = vars(price.prices)
     tiered = [value.tiers for value in found.values() if isinstance(value, types.TieredPrices)]
     call = float(found.get("requests_kcount") or 0) / 1000 or 0
@@ -77,10 +77,11 @@ def rows_of(price: Any) -> Iterator[list[Any]]:
         {ANY_NUMBER, *(tier.start for tiers in tiered for tier in tiers)}, reverse=True
     ):
         given, written, *cached = (rate_above(found.get(name), above) for name in RATES)
-        row = [given or 0, written or 0, *cached, call, above, *condition(price.constraint)]
-        while row[2:] and row[-1] == DEFAULTS[len(row) - 3]:
-            row.pop()
-        yield row
+        for condition in conditions(price.constraint):
+            row = [given or 0, written or 0, *cached, call, above, *condition]
+            while row[2:] and row[-1] == DEFAULTS[len(row) - 3]:
+                row.pop()
+            yield row
 
 
 def rate_above(rate: Any, above: int) -> float | int | None:
@@ -90,32 +91,60 @@ def rate_above(rate: Any, above: int) -> float | int | None:
     return None if rate is None else int(rate) if rate == int(rate) else float(rate)
 
 
-def condition(constraint: Any) -> tuple[str, list[str]]:
-    """The first day, and the times of day between which a price applies, in UTC."""
+def conditions(constraint: Any) -> Iterator[tuple[str, list[str]]]:
+    """First days, and first and last times of a day, at which a price applies, in UTC."""
     if isinstance(constraint, types.StartDateConstraint):
-        return constraint.start_date.isoformat(), ALWAYS[1]
-    if isinstance(constraint, types.TimeOfDateConstraint):
-        return ALWAYS[0], [time_in_utc(constraint.start_time), time_in_utc(constraint.end_time)]
-    return ALWAYS
+        yield constraint.start_date.isoformat(), ALWAYS[1]
+    elif isinstance(constraint, types.TimeOfDateConstraint):
+        begin, end = time_in_utc(constraint.start_time), time_in_utc(constraint.end_time)
+        last = (datetime.combine(date(2000, 1, 1), end) - timedelta(microseconds=1)).time()
+        spans = (
+            [(begin, last)]
+            if begin < end
+            else [(begin, time.max), (time.min, last)]
+            if end < begin
+            else []
+        )
+        yield from (
+            (ALWAYS[0], [first.isoformat(), final.isoformat()])
+            for first, final in spans
+            if first <= final
+        )
+    else:
+        yield ALWAYS
 
 
-def time_in_utc(value: time) -> str:
+def time_in_utc(value: time) -> time:
     """A time of day without its zone."""
     there = datetime.combine(date(2000, 1, 1), value)
-    return (there.astimezone(UTC) if value.tzinfo else there).time().isoformat()
+    return (there.astimezone(UTC) if value.tzinfo else there).time()
 
 
 def snapshot(day: str) -> str:
     """The text of the file: JSON, a line for each model."""
-    head = {"source": SOURCE, "version": version("genai-prices"), "date": day}
+    own = {
+        provider.id: [[patterns(each.match), listed_prices(each)] for each in provider.models]
+        for provider in data.providers
+    }
+    known = {provider.id: provider.fallback_model_providers or [] for provider in data.providers}
+    head = {
+        "source": SOURCE,
+        "version": version("genai-prices"),
+        "date": day,
+        "providers": [[["=" + name], name] for name in own] + rows_by_name("provider_match"),
+        "prefixes": rows_by_name("model_match"),
+    }
     rows = []
-    for provider in data.providers:
-        models = [[patterns(model.match), listed_prices(model)] for model in provider.models]
-        names = patterns(provider.provider_match), patterns(provider.model_match)
-        start = compact([*names, provider.fallback_model_providers or []])[:-1]
-        lines = ",\n".join(map(compact, models))
-        rows.append(f"{compact(provider.id)}:{start},[\n{lines}]]")
-    return f'{compact(head)[:-1]},"providers":{{\n' + ",\n".join(rows) + "}}\n"
+    for name, others in known.items():
+        models = [row for each in (name, *others) for row in own.get(each, ())]
+        rows.append(f"{compact(name)}:[\n" + ",\n".join(map(compact, models)) + "]")
+    return f'{compact(head)[:-1]},"models":{{\n' + ",\n".join(rows) + "}}\n"
+
+
+def rows_by_name(field: str) -> list[list[Any]]:
+    """Patterns of each provider, and its name."""
+    found = ((patterns(getattr(provider, field)), provider.id) for provider in data.providers)
+    return [[texts, name] for texts, name in found if texts]
 
 
 def compact(value: Any) -> str:

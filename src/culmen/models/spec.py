@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,7 @@ from culmen.core.ports import with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.models.call import MinimalModel, ModelBackend, Tokens
 
+_T = TypeVar("_T")
 _LOOKS_LIKE_KEY = re.compile(
     r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}"
 )
@@ -243,60 +245,29 @@ class PriceList:
 
 
 class ListedPrice(Price, frozen=True, array_like=True):
-    """A price for more than `above` tokens of input, from the day `since` on, at `hours` (UTC)."""
+    """A price beyond `above` tokens of input, from the day `since` on, at `hours` (UTC)."""
 
     above: int = -1
     since: date = date.min
-    hours: tuple[time, time] = (time.min, time.min)
+    hours: tuple[time, time] = (time.min, time.max)
 
     def applies(self, tokens: Tokens, at: datetime) -> bool:
-        """True if it is the price of these tokens at a time."""
-        now, (begin, end) = at.time(), self.hours
-        is_open = begin <= now < end if begin < end else now >= begin or now < end
+        """True if it is the price of these tokens at a time in UTC."""
+        is_open = self.hours[0] <= at.time() <= self.hours[1]
         return is_open and tokens.input > self.above and at.date() >= self.since
 
 
-class ListedProvider(msgspec.Struct, frozen=True, array_like=True):
-    """Patterns of the names of a provider and of its models, and their prices.
-
-    The first price that applies counts. `others` are providers whose models it has, too.
-    """
-
-    names: tuple[str, ...]
-    prefixes: tuple[str, ...]
-    others: tuple[str, ...]
-    models: tuple[tuple[tuple[str, ...], tuple[ListedPrice, ...]], ...]
-
-
 class PriceSnapshot(msgspec.Struct, frozen=True):
-    """The prices of a version of genai-prices (bench/make_prices.py)."""
+    """Prices of a version of genai-prices, on a day: a file that bench/make_prices.py writes.
+
+    Of several rows with a pattern of a name the first counts, and the first price that applies.
+    """
 
     version: str
     date: str
-    providers: dict[str, ListedProvider]
-
-    def find_provider(self, name: str) -> ListedProvider | None:
-        """The provider of this name, else the first with a pattern for it."""
-        name = name.lower().strip()
-        listed = self.providers.values()
-        named = (provider for provider in listed if _matches(provider.names, name))
-        return self.providers.get(name) or next(named, None)
-
-    def find_prices(self, provider: str, model: str) -> tuple[ListedPrice, ...]:
-        """Prices of a model, () if none is known; `litellm` stands for the model's provider."""
-        model, found = model.lower(), self.find_provider(provider)
-        if provider.lower() == "litellm":
-            name, slash, rest = model.partition("/")
-            listed = self.providers.values()
-            found = next((each for each in listed if _matches(each.prefixes, model)), None)
-            if slash and (named := self.find_provider(name)):
-                found, model = named, rest
-        if found is None:
-            return ()
-        places = [found, *(self.providers[name] for name in found.others)]
-        forms = model, _COMPACT_DATE.sub(r"-\1-\2-\3", model)
-        known = ((form, *row) for form in forms for place in places for row in place.models)
-        return next((prices for form, rules, prices in known if _matches(rules, form)), ())
+    providers: tuple[tuple[tuple[str, ...], str], ...]
+    prefixes: tuple[tuple[tuple[str, ...], str], ...]
+    models: dict[str, tuple[tuple[tuple[str, ...], tuple[ListedPrice, ...]], ...]]
 
 
 _COMPACT_DATE = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=[-:]|$)")
@@ -309,8 +280,9 @@ _MATCHERS: dict[str, Callable[[str, str], object]] = {
 }
 
 
-def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(_MATCHERS[pattern[0]](name, pattern[1:]) for pattern in patterns)
+def _find_row(rows: Iterable[tuple[tuple[str, ...], _T]], name: str) -> _T | None:
+    pairs = ((each, value) for patterns, value in rows for each in patterns)
+    return next((value for each, value in pairs if _MATCHERS[each[0]](name, each[1:])), None)
 
 
 @lru_cache(1)
@@ -321,7 +293,17 @@ def _snapshot() -> PriceSnapshot:
 
 @lru_cache(256)
 def _listed_prices(provider: str, model: str) -> tuple[ListedPrice, ...]:
-    return _snapshot().find_prices(provider, model)
+    """Prices of a model, () if none is known; `litellm` stands for the model's provider."""
+    listed, provider, model = _snapshot(), provider.lower().strip(), model.lower()
+    found = _find_row(listed.providers, provider)
+    if provider == "litellm":
+        name, slash, rest = model.partition("/")
+        found = _find_row(listed.prefixes, model)
+        if slash and (named := _find_row(listed.providers, name)):
+            found, model = named, rest
+    rows = listed.models.get(found or "", ())
+    dated = _COMPACT_DATE.sub(r"-\1-\2-\3", model)
+    return _find_row(rows, model) or _find_row(rows, dated) or ()
 
 
 @lru_cache(1)
