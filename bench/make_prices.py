@@ -22,15 +22,12 @@ TARGET = Path(__file__).resolve().parents[1] / "src" / "culmen" / "models" / "pr
 SOURCE = "https://github.com/pydantic/genai-prices (MIT)"
 RATES = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
 ANY_NUMBER = -1  # of tokens: a price for more than that
-ALWAYS = "0001-01-01", ["00:00:00", "23:59:59.999999"]  # since a day, at times of day
+ALWAYS = "0001-01-01", "00:00:00", "23:59:59.999999"  # since a day, from and to a time of a day
 DEFAULTS = [None, None, 0, ANY_NUMBER, *ALWAYS]  # of a row behind the rates of input and output
 
 
 def patterns(clause: Any) -> list[str]:
-    """Patterns, one of which a lower-case name has to match: a mark of the kind and a text.
-
-    `=` equal, `^` at the begin, `$` at the end, `*` within, `~` a regular expression that finds something.
-    """
+    """Patterns, one of which a lower-case name has to match: a part of `^name$`, or `~` and a regular expression."""
     if clause is None:
         return []
     if isinstance(clause, types.ClauseOr):
@@ -41,15 +38,14 @@ def patterns(clause: Any) -> list[str]:
     (kind, text), *_ = vars(clause).items()
     if kind == "regex":
         return ["~" + text]
-    return [
-        {"equals": "=", "starts_with": "^", "ends_with": "$", "contains": "*"}[kind] + text.lower()
-    ]
+    begin, end = kind in ("equals", "starts_with"), kind in ("equals", "ends_with")
+    return ["^" * begin + text.lower() + "$" * end]
 
 
 def expression(pattern: str) -> str:
     """A pattern as a regular expression."""
-    kind, text = pattern[0], pattern[1:]
-    return text if kind == "~" else "^" * (kind in "=^") + re.escape(text) + "$" * (kind in "=$")
+    begin, text, end = re.fullmatch(r"(\^?)(.*?)(\$?)", pattern).groups()
+    return pattern[1:] if pattern[0] == "~" else begin + re.escape(text) + end
 
 
 def listed_prices(model: Any) -> list[list[Any]]:
@@ -91,10 +87,10 @@ def rate_above(rate: Any, above: int) -> float | int | None:
     return None if rate is None else int(rate) if rate == int(rate) else float(rate)
 
 
-def conditions(constraint: Any) -> Iterator[tuple[str, list[str]]]:
+def conditions(constraint: Any) -> Iterator[tuple[str, str, str]]:
     """First days, and first and last times of a day, at which a price applies, in UTC."""
     if isinstance(constraint, types.StartDateConstraint):
-        yield constraint.start_date.isoformat(), ALWAYS[1]
+        yield constraint.start_date.isoformat(), *ALWAYS[1:]
     elif isinstance(constraint, types.TimeOfDateConstraint):
         begin, end = time_in_utc(constraint.start_time), time_in_utc(constraint.end_time)
         last = (datetime.combine(date(2000, 1, 1), end) - timedelta(microseconds=1)).time()
@@ -106,7 +102,7 @@ def conditions(constraint: Any) -> Iterator[tuple[str, list[str]]]:
             else []
         )
         yield from (
-            (ALWAYS[0], [first.isoformat(), final.isoformat()])
+            (ALWAYS[0], first.isoformat(), final.isoformat())
             for first, final in spans
             if first <= final
         )
@@ -131,7 +127,7 @@ def snapshot(day: str) -> str:
         "source": SOURCE,
         "version": version("genai-prices"),
         "date": day,
-        "providers": [[["=" + name], name] for name in own] + rows_by_name("provider_match"),
+        "providers": [[[f"^{name}$"], name] for name in own] + rows_by_name("provider_match"),
         "prefixes": rows_by_name("model_match"),
     }
     rows = []

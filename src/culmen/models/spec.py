@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from importlib.util import find_spec
@@ -25,6 +24,7 @@ from culmen.core.usage import Usage
 from culmen.models.call import MinimalModel, ModelBackend, Tokens
 
 _T = TypeVar("_T")
+_Rows = tuple[tuple[tuple[str, ...], _T], ...]
 _LOOKS_LIKE_KEY = re.compile(
     r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}"
 )
@@ -245,44 +245,45 @@ class PriceList:
 
 
 class ListedPrice(Price, frozen=True, array_like=True):
-    """A price beyond `above` tokens of input, from the day `since` on, at `hours` (UTC)."""
+    """A price beyond `above` tokens of input, from the day `since` on, from `first` to `last`.
+
+    Days and times of a day are those of UTC.
+    """
 
     above: int = -1
     since: date = date.min
-    hours: tuple[time, time] = (time.min, time.max)
+    first: time = time.min
+    last: time = time.max
 
     def applies(self, tokens: Tokens, at: datetime) -> bool:
         """True if it is the price of these tokens at a time in UTC."""
-        is_open = self.hours[0] <= at.time() <= self.hours[1]
-        return is_open and tokens.input > self.above and at.date() >= self.since
+        is_open = self.first <= at.time() <= self.last and at.date() >= self.since
+        return is_open and tokens.input > self.above
 
 
 class PriceSnapshot(msgspec.Struct, frozen=True):
     """Prices of a version of genai-prices, on a day: a file that bench/make_prices.py writes.
 
-    Of several rows with a pattern of a name the first counts, and the first price that applies.
+    The first row with a pattern of a name counts, and of its prices the first that applies.
+    A pattern is a part of ^name$, or ~ and a regular expression.
     """
 
     version: str
     date: str
-    providers: tuple[tuple[tuple[str, ...], str], ...]
-    prefixes: tuple[tuple[tuple[str, ...], str], ...]
-    models: dict[str, tuple[tuple[tuple[str, ...], tuple[ListedPrice, ...]], ...]]
+    providers: _Rows[str]
+    prefixes: _Rows[str]
+    models: dict[str, _Rows[tuple[ListedPrice, ...]]]
 
 
 _COMPACT_DATE = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=[-:]|$)")
-_MATCHERS: dict[str, Callable[[str, str], object]] = {
-    "=": str.__eq__,
-    "^": str.startswith,
-    "$": str.endswith,
-    "*": str.__contains__,
-    "~": lambda name, pattern: re.search(pattern, name),
-}
 
 
-def _find_row(rows: Iterable[tuple[tuple[str, ...], _T]], name: str) -> _T | None:
-    pairs = ((each, value) for patterns, value in rows for each in patterns)
-    return next((value for each, value in pairs if _MATCHERS[each[0]](name, each[1:])), None)
+def _find_row(rows: _Rows[_T], name: str) -> _T | None:
+    for patterns, value in rows:
+        for each in patterns:
+            if each in f"^{name}$" or (each[0] == "~" and re.search(each[1:], name)):
+                return value
+    return None
 
 
 @lru_cache(1)
@@ -332,12 +333,12 @@ def _package_dollars(
     from genai_prices import Usage as Counted
     from genai_prices import calc_price
 
+    cached = min(tokens.cached, tokens.input)
     counted = Counted(
         input_tokens=tokens.input,
         output_tokens=tokens.output,
-        cache_read_tokens=min(tokens.cached, tokens.input) or None,
-        cache_write_tokens=min(tokens.cache_write, tokens.input - min(tokens.cached, tokens.input))
-        or None,
+        cache_read_tokens=cached or None,
+        cache_write_tokens=min(tokens.cache_write, tokens.input - cached) or None,
     )
     try:
         dollars = float(
@@ -579,32 +580,24 @@ class Roles(msgspec.Struct, frozen=True):
         return tuple(member.model for members in self.table.values() for member in members)
 
 
-def _make_provider(name: str, base_url: str | None, key_env: str, prices: str = "") -> Provider:
-    return Provider(name=name, base_url=base_url, key_env=key_env, prices=prices)
-
-
 PROVIDERS: dict[str, Provider] = {
-    p.name: p
-    for p in (
-        _make_provider("openai", None, "OPENAI_API_KEY", "openai"),
-        _make_provider(
-            "anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"
-        ),
-        _make_provider(
+    name: Provider(name, base_url, key_env, prices=prices)
+    for name, base_url, key_env, prices in (
+        ("openai", None, "OPENAI_API_KEY", "openai"),
+        ("anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"),
+        (
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta/openai/",
             "GEMINI_API_KEY",
             "google",
         ),
-        _make_provider(
-            "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"
-        ),
-        _make_provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
-        _make_provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),
-        _make_provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq"),
-        _make_provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together"),
-        _make_provider("ollama", "http://localhost:11434/v1", ""),
-        _make_provider("vllm", "http://localhost:8000/v1", ""),
-        _make_provider("litellm", None, ""),
+        ("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"),
+        ("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
+        ("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),
+        ("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq"),
+        ("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together"),
+        ("ollama", "http://localhost:11434/v1", "", ""),
+        ("vllm", "http://localhost:8000/v1", "", ""),
+        ("litellm", None, "", ""),
     )
 }
