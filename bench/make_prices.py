@@ -44,8 +44,9 @@ def patterns(clause: Any) -> list[str]:
 
 def expression(pattern: str) -> str:
     """A pattern as a regular expression."""
-    begin, text, end = re.fullmatch(r"(\^?)(.*?)(\$?)", pattern).groups()
-    return pattern[1:] if pattern[0] == "~" else begin + re.escape(text) + end
+    if pattern[0] == "~":
+        return pattern[1:]
+    return re.escape(pattern).replace(r"\^", "^").replace(r"\$", "$")
 
 
 def listed_prices(model: Any) -> list[list[Any]]:

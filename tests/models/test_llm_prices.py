@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from culmen.core.errors import UserError
+from culmen.core.usage import Budget
 from culmen.models import spec
 from culmen.models.call import Tokens
+from culmen.models.roles import ModelBook, check_models
 from culmen.models.spec import ListedPrice, PriceList
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +106,17 @@ def test_providers_are_found_as_the_package_finds_them() -> None:
             for name in (model, f"azure/{model}", f"no-such/{model}", f"/{model}"):
                 found += assert_equal(provider, name, Tokens(250_000, 10, 10)) is not None
     assert found > 30
+
+
+def test_an_unknown_price_is_told_with_the_age_of_the_list(tmp_path: Path) -> None:
+    models = tmp_path / "models.toml"
+    models.write_text('[providers.near]\nbase_url = "http://127.0.0.1:9/v1"\nprices = "openai"\n')
+    for name, prices in (("near/gpt-99", True), ("vllm/gpt-99", False)):
+        with pytest.raises(UserError, match=f"the price of {name} is unknown") as caught:
+            check_models(ModelBook(models).parse_roles(name), Budget(dollars=1.0))
+        advice = f"prices are of {SNAPSHOT.date}, newer ones: pip install -U 'culmen[prices]'"
+        assert (advice in str(caught.value)) == prices
+    assert SNAPSHOT.date in (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 
 
 def test_the_snapshot_is_what_the_generator_makes() -> None:

@@ -580,8 +580,7 @@ def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
 def _dollar_limit_text(budget: Budget, known: ModelPrices) -> str:
     most = _most_dollars(budget, known)
     if known.unpriced_models:
-        note = f"price unknown of {', '.join(known.unpriced_models)}"
-        note += known.advice and f"; {known.advice}"
+        note = f"price unknown of {', '.join(known.unpriced_models)}{known.advice}"
         return note if most is None else f"{dollars_text(most)} ({note})"
     if most is not None:
         return dollars_text(most)

@@ -380,14 +380,13 @@ def _check_prices(models: Iterable[ModelSpec]) -> None:
     """Refuse models whose price is unknown: a budget in dollars would not limit them."""
     unknown = {m.name: m for m in models if not m.can_be_priced and not m.price_unknown}
     if unknown:
-        advice = max(model.price_list.advice for model in unknown.values())
         raise UserError(
             f"dollars would limit nothing: the price of {', '.join(unknown)} is unknown",
             where="budget",
             fix="limit calls=100 or tokens=1000000 as well, or describe the model in a models file "
             "(--models FILE), with price = { input = 0.2, output = 0.8 } (dollars per million "
             "tokens), or with price_unknown = true to run all the same"
-            + (advice and f"; {advice}"),
+            + max(model.price_list.advice for model in unknown.values()),
         )
 
 

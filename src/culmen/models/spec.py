@@ -192,12 +192,12 @@ class PriceList:
 
     @property
     def advice(self) -> str:
-        """The age of the listed prices, and how to get newer ones; "" if the provider has none."""
+        """End of a sentence: the age of the listed prices; "" if the provider has none."""
         if not self._provider:
             return ""
         newer = _newer_package()
-        source = f"of genai-prices {newer}" if newer else f"of {_snapshot().date}"
-        return f"listed prices are {source}: pip install -U 'culmen[prices]' brings newer ones"
+        source = f"genai-prices {newer}" if newer else _snapshot().date
+        return f"; listed prices are of {source}, newer ones: pip install -U 'culmen[prices]'"
 
     def dearest_split(self, total: int, prompt: int, reply: int, least: int = 0) -> Tokens:
         """The dearest tokens with this total, of which the prompt and the reply have at most these.
