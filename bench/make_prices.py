@@ -1,4 +1,4 @@
-"""Write src/culmen/models/prices.json, culmen's own prices of models, from the installed genai-prices.
+"""Write src/culmen/models/prices.json from the installed genai-prices.
 
     python bench/make_prices.py    # then the version in requirements.lock and docs/models.md
 
@@ -27,7 +27,10 @@ DEFAULTS = [None, None, 0, ANY_NUMBER, *ALWAYS]  # of a row behind the rates of 
 
 
 def patterns(clause: Any) -> list[str]:
-    """Patterns, one of which a lower-case name has to match: a part of `^name$`, or `~` and a regular expression."""
+    """Patterns, one of which a lower-case name has to match.
+
+    A pattern is a part of `^name$`, or `~` and a regular expression.
+    """
     if clause is None:
         return []
     if isinstance(clause, types.ClauseOr):
