@@ -7,13 +7,17 @@ import re
 import sqlite3
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import culmen
 from culmen.testing.scripted import ScriptedModel
 
+ROOT = Path(__file__).parents[2]
 PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40))
 PROGRAM += "\n\nVALUE = 0.0\n"
 EVALUATIONS = 120
@@ -119,6 +123,17 @@ def test_importing_culmen_imports_little() -> None:
     code = "import sys; before = len(sys.modules); import culmen; print(len(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 40
+
+
+def test_a_plain_install_has_few_packages_and_no_pydantic() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found, wanted = {"culmen"}, [Requirement(line) for line in project["dependencies"]]
+    while wanted:
+        need = wanted.pop()
+        if need.name not in found and (need.marker is None or need.marker.evaluate({"extra": ""})):
+            found.add(need.name)
+            wanted += [Requirement(line) for line in distribution(need.name).requires or ()]
+    assert len(found) <= 24 and not {"pydantic", "genai-prices"} & found, found
 
 
 @pytest.mark.slow

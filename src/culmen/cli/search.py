@@ -345,19 +345,20 @@ class ModelPrices(msgspec.Struct, frozen=True):
     """Names and prices of the models that a run may ask.
 
     `known` holds dollars per million tokens (input, output) by model, `bank` the dollars of all
-    recorded programs together (None: some have no price).
+    recorded programs together (None: some have no price), `advice` says how to get newer prices.
     """
 
     names: tuple[str, ...] = ()
     known: dict[str, tuple[float, float]] = {}
     bank: float | None = 0.0
     programs: int = 0
+    advice: str = ""
 
     @property
     def unpriced_models(self) -> list[str]:
         """Models without a known price."""
         unpriced = [name for name in self.names if name not in self.known]
-        return [*unpriced, *(["the bank"] if self.bank is None else [])]
+        return unpriced + ["the bank"] * (self.bank is None)
 
     @property
     def highest_token_price(self) -> float | None:
@@ -378,18 +379,20 @@ def _model_prices(meta: RunMeta) -> ModelPrices:
     from culmen.models.call import Tokens
     from culmen.models.roles import ModelBook
 
-    names: list[str] = []
+    entries = ModelBook(meta.models_file).parse_roles(meta.model).without_banks().all_models()
     known: dict[str, tuple[float, float]] = {}
-    for entry in ModelBook(meta.models_file).parse_roles(meta.model).without_banks().all_models():
-        names.append(entry.name)
-        ask, reply = (
-            entry.price_list.dollars_for(t) for t in (Tokens(input=MILLION), Tokens(output=MILLION))
-        )
+    advice = ""
+    for entry in entries:
+        tokens = Tokens(MILLION), Tokens(0, MILLION)
+        ask, reply = map(entry.price_list.dollars_for, tokens)
         if ask is not None and reply is not None:
             known[entry.name] = (ask, reply)
+        else:
+            advice = advice or entry.price_list.advice
     prices = [program.price for program in meta.bank]
-    total = None if None in prices else sum(price or 0.0 for price in prices)
-    return ModelPrices(tuple(dict.fromkeys(names)), known, total, len(prices))
+    total = None if None in prices else sum(filter(None, prices))
+    names = tuple(dict.fromkeys(entry.name for entry in entries))
+    return ModelPrices(names, known, total, len(prices), advice)
 
 
 def _bank_text(meta: RunMeta) -> str:
@@ -422,9 +425,8 @@ def limits_data(meta: RunMeta) -> JsonObject:
     limits = {
         name: value
         for name, value in msgspec.structs.asdict(meta.budget).items()
-        if value is not None
+        if value is not None and name != "final"  # a share of the evaluations, no limit of its own
     }
-    limits.pop("final", None)  # a share of the evaluations, no limit of its own
     return {
         **limits,
         "dollars": _most_dollars(meta.budget, known),
@@ -576,7 +578,7 @@ def _limits_text(meta: RunMeta, known: ModelPrices) -> str:
 def _dollar_limit_text(budget: Budget, known: ModelPrices) -> str:
     most = _most_dollars(budget, known)
     if known.unpriced_models:
-        note = f"price unknown of {', '.join(known.unpriced_models)}"
+        note = f"price unknown of {', '.join(known.unpriced_models)}{known.advice}"
         return note if most is None else f"{dollars_text(most)} ({note})"
     if most is not None:
         return dollars_text(most)

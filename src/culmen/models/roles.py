@@ -385,7 +385,8 @@ def _check_prices(models: Iterable[ModelSpec]) -> None:
             where="budget",
             fix="limit calls=100 or tokens=1000000 as well, or describe the model in a models file "
             "(--models FILE), with price = { input = 0.2, output = 0.8 } (dollars per million "
-            "tokens), or with price_unknown = true to run all the same",
+            "tokens), or with price_unknown = true to run all the same"
+            + max(model.price_list.advice for model in unknown.values()),
         )
 
 

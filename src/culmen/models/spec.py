@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import os
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 
 import msgspec
 
@@ -21,6 +23,8 @@ from culmen.core.ports import with_protocol_defaults
 from culmen.core.usage import Usage
 from culmen.models.call import MinimalModel, ModelBackend, Tokens
 
+_T = TypeVar("_T")
+_Rows = tuple[tuple[tuple[str, ...], _T], ...]
 _LOOKS_LIKE_KEY = re.compile(
     r"\b(?:sk|pk|gsk|xai|key)-[A-Za-z0-9_\-*.]{6,}|\bBearer\s+\S+|\bAIza[\w-]{20,}"
 )
@@ -186,6 +190,15 @@ class PriceList:
             return self._table.cost_of_tokens(tokens)
         return _listed_dollars(self._model, self._provider, tokens, at) if self._provider else None
 
+    @property
+    def advice(self) -> str:
+        """End of a sentence: the age of the listed prices; "" if the provider has none."""
+        if not self._provider:
+            return ""
+        newer = _newer_package()
+        source = f"genai-prices {newer}" if newer else _snapshot().date
+        return f"; listed prices are of {source}, newer ones: pip install -U 'culmen[prices]'"
+
     def dearest_split(self, total: int, prompt: int, reply: int, least: int = 0) -> Tokens:
         """The dearest tokens with this total, of which the prompt and the reply have at most these.
 
@@ -231,16 +244,101 @@ class PriceList:
         )
 
 
+class ListedPrice(Price, frozen=True, array_like=True):
+    """A price beyond `above` tokens of input, from the day `since` on, from `first` to `last`.
+
+    Days and times of a day are those of UTC.
+    """
+
+    above: int = -1
+    since: date = date.min
+    first: time = time.min
+    last: time = time.max
+
+    def applies(self, tokens: Tokens, at: datetime) -> bool:
+        """True if it is the price of these tokens at a time in UTC."""
+        is_open = self.first <= at.time() <= self.last and at.date() >= self.since
+        return is_open and tokens.input > self.above
+
+
+class PriceSnapshot(msgspec.Struct, frozen=True):
+    """Prices of a version of genai-prices, on a day: a file that bench/make_prices.py writes.
+
+    The first row with a pattern of a name counts, and of its prices the first that applies.
+    A pattern is a part of ^name$, or ~ and a regular expression.
+    """
+
+    version: str
+    date: str
+    providers: _Rows[str]
+    prefixes: _Rows[str]
+    models: dict[str, _Rows[tuple[ListedPrice, ...]]]
+
+
+_COMPACT_DATE = re.compile(r"-(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?=[-:]|$)")
+
+
+def _find_row(rows: _Rows[_T], name: str) -> _T | None:
+    for patterns, value in rows:
+        for each in patterns:
+            if each in f"^{name}$" or (each[0] == "~" and re.search(each[1:], name)):
+                return value
+    return None
+
+
+@lru_cache(1)
+def _snapshot() -> PriceSnapshot:
+    text = Path(__file__).with_name("prices.json").read_bytes()
+    return msgspec.json.decode(text, type=PriceSnapshot)
+
+
+@lru_cache(256)
+def _listed_prices(provider: str, model: str) -> tuple[ListedPrice, ...]:
+    """Prices of a model, () if none is known; `litellm` stands for the model's provider."""
+    listed, provider, model = _snapshot(), provider.lower().strip(), model.lower()
+    found = _find_row(listed.providers, provider)
+    if provider == "litellm":
+        name, slash, rest = model.partition("/")
+        found = _find_row(listed.prefixes, model)
+        if slash and (named := _find_row(listed.providers, name)):
+            found, model = named, rest
+    rows = listed.models.get(found or "", ())
+    dated = _COMPACT_DATE.sub(r"-\1-\2-\3", model)
+    return _find_row(rows, model) or _find_row(rows, dated) or ()
+
+
+@lru_cache(1)
+def _newer_package() -> str:
+    """Version of the installed genai-prices if it is newer than the snapshot, else ""."""
+    if find_spec("genai_prices") is None:
+        return ""
+    from importlib.metadata import version  # takes 30 ms
+
+    installed, own = version("genai-prices"), _snapshot().version
+    numbers = [[int(part) for part in re.findall(r"\d+", text)] for text in (installed, own)]
+    return installed if numbers[0] > numbers[1] else ""
+
+
 def _listed_dollars(model: str, provider: str, tokens: Tokens, at: datetime | None) -> float | None:
+    if _newer_package():
+        return _package_dollars(model, provider, tokens, at)
+    at = at.astimezone(UTC) if at else datetime.now(UTC)
+    prices = _listed_prices(provider, model)
+    return next((each.cost_of_tokens(tokens) for each in prices if each.applies(tokens, at)), None)
+
+
+def _package_dollars(
+    model: str, provider: str, tokens: Tokens, at: datetime | None
+) -> float | None:
     from genai_prices import Usage as Counted
     from genai_prices import calc_price
 
+    cached = min(tokens.cached, tokens.input)
     counted = Counted(
         input_tokens=tokens.input,
         output_tokens=tokens.output,
-        cache_read_tokens=min(tokens.cached, tokens.input) or None,
-        cache_write_tokens=min(tokens.cache_write, tokens.input - min(tokens.cached, tokens.input))
-        or None,
+        cache_read_tokens=cached or None,
+        cache_write_tokens=min(tokens.cache_write, tokens.input - cached) or None,
     )
     try:
         dollars = float(
@@ -482,32 +580,24 @@ class Roles(msgspec.Struct, frozen=True):
         return tuple(member.model for members in self.table.values() for member in members)
 
 
-def _make_provider(name: str, base_url: str | None, key_env: str, prices: str = "") -> Provider:
-    return Provider(name=name, base_url=base_url, key_env=key_env, prices=prices)
-
-
 PROVIDERS: dict[str, Provider] = {
-    p.name: p
-    for p in (
-        _make_provider("openai", None, "OPENAI_API_KEY", "openai"),
-        _make_provider(
-            "anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"
-        ),
-        _make_provider(
+    name: Provider(name, base_url, key_env, prices=prices)
+    for name, base_url, key_env, prices in (
+        ("openai", None, "OPENAI_API_KEY", "openai"),
+        ("anthropic", "https://api.anthropic.com/v1/", "ANTHROPIC_API_KEY", "anthropic"),
+        (
             "gemini",
             "https://generativelanguage.googleapis.com/v1beta/openai/",
             "GEMINI_API_KEY",
             "google",
         ),
-        _make_provider(
-            "openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"
-        ),
-        _make_provider("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
-        _make_provider("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),
-        _make_provider("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq"),
-        _make_provider("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together"),
-        _make_provider("ollama", "http://localhost:11434/v1", ""),
-        _make_provider("vllm", "http://localhost:8000/v1", ""),
-        _make_provider("litellm", None, ""),
+        ("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "openrouter"),
+        ("deepseek", "https://api.deepseek.com/v1", "DEEPSEEK_API_KEY", "deepseek"),
+        ("mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "mistral"),
+        ("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "groq"),
+        ("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", "together"),
+        ("ollama", "http://localhost:11434/v1", "", ""),
+        ("vllm", "http://localhost:8000/v1", "", ""),
+        ("litellm", None, "", ""),
     )
 }

@@ -1191,9 +1191,12 @@ def _idle_budget(f: Facts) -> Iterator[Finding]:
 def _unknown_costs(f: Facts) -> Iterator[Finding]:
     usage, uncertain = f.usage, f.usage.uncertain
     if usage.unpriced and f.budget.dollars is not None and not uncertain.dollars:
-        calls = count_text(usage.unpriced, "call")
-        what = f"{calls} had no known price, so dollars limited nothing there"
-        yield Finding("unpriced", what, "give the model a price in a models file", leads=False)
+        what = (
+            f"{count_text(usage.unpriced, 'call')} had no known price, "
+            "so dollars limited nothing there"
+        )
+        do = "give the model a price in a models file, or: pip install -U 'culmen[prices]'"
+        yield Finding("unpriced", what, do, leads=False)
     known = usage.input_tokens + usage.output_tokens
     yield from _counted_bytes(f)
     if errors := f.server_errors:

@@ -435,7 +435,7 @@ def checked_models(models: Mapping[str, ModelSpec | Provider]) -> dict[str, Mode
                 where="agents' models",
                 fix=(
                     f"put {_PRICE} under its [models.NAME] in a models file; a price of 0 is "
-                    "allowed"
+                    f"allowed{entry.price_list.advice}"
                 ),
             )
     return dict(models)
@@ -454,7 +454,7 @@ def max_request_cost(model: ModelSpec, size: int, output: int) -> Usage:
         raise RequestRefused(
             403,
             f"the price of the model '{model.name}' is not known; put {_PRICE} into the models "
-            "file",
+            f"file{model.price_list.advice}",
         )
     return usage
 
