@@ -337,12 +337,6 @@ def mean_metrics(observations: Sequence[Observation]) -> dict[str, float]:
 
 
 UNREADABLE = "advisor_format"
-PATIENCE = 20  # barriers of a training without a single program
-GAVE_UP = (
-    f"For {PATIENCE} barriers no reply of the policy led to a program, so nothing was tried or "
-    "learnt: the search"
-    " ends. A larger model: --set policy=MODEL; longer replies: --set most=N."
-)
 
 
 def repository_data(ideas: IdeaRepository) -> list[JsonObject]:
