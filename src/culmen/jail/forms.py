@@ -133,6 +133,9 @@ class EvaluatorForm(Protocol):
         """The task with this agent in its evaluations; asked only of forms with a backend."""
         ...
 
+    # A form whose candidates are tools (`Surface.tools`) has `tools_fault(parts, first, names)`,
+    # too: the reason why parts are no variant of the first ones, "" if they are.
+
 
 def find_form(name: str) -> EvaluatorForm | None:
     """The form of this name that an extension adds; None for culmen's own forms."""
