@@ -148,6 +148,12 @@ def takes_path(form: str) -> bool:
     return added is not None and not added.backend
 
 
+def has_own_backend(task: Task) -> bool:
+    """True for rollouts and the like: their evaluator is no file that runs in a jail."""
+    added = find_form(task.evaluator.form)
+    return added is not None and bool(added.backend)
+
+
 def loads_evaluator(form: str, request: str) -> bool:
     """True if a request of an evaluator's form loads the evaluator inside the jail."""
     added = find_form(form)

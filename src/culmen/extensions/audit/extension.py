@@ -4,7 +4,10 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="audit",
-    winner_checks={"tolerances": "culmen.extensions.audit.tightened:TightenedEvaluator"},
+    winner_checks={
+        "tolerances": "culmen.extensions.audit.tightened:TightenedEvaluator",
+        "pushes": "culmen.extensions.audit.pushing:OutputPushes",
+    },
     trials={"attack": "culmen.extensions.audit.doctor:run_attacks"},
     verbs={"audit": "culmen.extensions.audit.cli:VERBS"},
 )
