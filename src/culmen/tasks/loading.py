@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import runpy
 import shlex
@@ -564,12 +563,6 @@ def ecosystem_task(folder: Path, goal: str = "") -> Task | None:
         (adapter for adapter in folder_adapters() if adapter.can_read_folder(folder)), None
     )
     return None if adapter is None else adapter.read_folder(folder, goal)
-
-
-def toml_text(text: str) -> str:
-    """A text as a TOML string, on several lines if it can be."""
-    plain = "'''" not in text and all(c in "\n\t" or c.isprintable() for c in text)
-    return f"'''\n{text}'''" if plain else json.dumps(text, ensure_ascii=False)
 
 
 # The functions that an evaluator asks of a program, read from its syntax tree.
