@@ -6,7 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from culmen.core.foreign import parse_python
-from culmen.tasks.tolerances import (
+from culmen.extensions.audit.tolerances import (
     DEFAULT_SIZES,
     FIGURES_BY_TYPE,
     Constant,

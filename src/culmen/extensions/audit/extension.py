@@ -6,6 +6,7 @@ EXTENSION = Extension(
     name="audit",
     winner_checks={
         "tolerances": "culmen.extensions.audit.tightened:TightenedEvaluator",
+        "flag": "culmen.extensions.audit.tolerances:with_tolerance_flag",
         "pushes": "culmen.extensions.audit.pushing:OutputPushes",
     },
     trials={"attack": "culmen.extensions.audit.doctor:run_attacks"},

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.evaluate.integrity.signs import is_python
+from culmen.extensions.audit.tolerances import evaluator_sources, syntax_tree
 from culmen.jail.forms import has_own_backend
-from culmen.tasks.tolerances import evaluator_sources, syntax_tree
 
 MOST_NUMBERS = 4000
 """Numbers of an output that are reported; their text must fit into the log of an evaluation."""

@@ -34,7 +34,7 @@ from culmen.extensions.audit.outputs import (
     program_part,
     reported_facts,
 )
-from culmen.tasks.tolerances import evaluator_sources
+from culmen.extensions.audit.tolerances import evaluator_sources
 
 ROLLOUT = "tests judge what an agent does with it"  # where evaluations are rollouts
 MOST_BYTES = 256 * 2**20  # of an evaluator's folder

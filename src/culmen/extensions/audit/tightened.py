@@ -24,9 +24,8 @@ from culmen.core.ports import Backend
 from culmen.core.task import NO_TOLERANCE, NOT_PUSHED, Task
 from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, make_sign
-from culmen.extensions.audit import sandbox
+from culmen.extensions.audit import sandbox, tolerances
 from culmen.extensions.audit.copies import tightened_sources
-from culmen.tasks import tolerances
 
 TENTH = 0.1  # factor by which tolerances shrink
 # seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer

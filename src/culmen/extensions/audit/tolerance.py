@@ -17,11 +17,10 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.extensions.audit import locate
+from culmen.extensions.audit import locate, tolerances
 from culmen.extensions.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, all_attacks
 from culmen.extensions.audit.copies import tightened_sources, tightened_text
 from culmen.extensions.audit.sandbox import Baseline, SandboxCopy
-from culmen.tasks import tolerances
 
 SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
