@@ -22,7 +22,6 @@ KITS = {
     "landscape",
     "memory_kit",
     "scripted",
-    "store_kit",
     "strategy_kit",
     "virtual",
 }

@@ -13,8 +13,8 @@ from culmen.core.event import Effect, EvaluateRequest, request_mark
 from culmen.core.usage import Budget
 from culmen.engine.record import EvaluationCache, MemoryStore
 from culmen.evidence.evidence import Evidence
-from culmen.testing.store_kit import ObservationStoreContract
 from culmen.testing.virtual import simulate
+from tests.store.contracts import ObservationStoreContract
 
 from .worlds import EXACT, TASK, Hill
 

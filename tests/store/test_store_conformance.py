@@ -19,7 +19,7 @@ from culmen.store import views
 from culmen.store.codec import encode_value
 from culmen.store.database import RunMeta
 from culmen.store.journal import MemoryJournal, SqlJournal
-from culmen.testing.store_kit import JournalContract
+from tests.store.contracts import JournalContract
 
 META = RunMeta("run", Task("task"))
 

@@ -14,7 +14,7 @@ from culmen.store import views
 from culmen.store.address import Address, parse_address, write_pointer
 from culmen.store.database import RunMeta, run_database
 from culmen.store.journal import SqlJournal
-from culmen.testing.store_kit import JournalContract, RunDatabaseContract
+from tests.store.contracts import JournalContract, RunDatabaseContract
 
 KINDS = {part: scheme for scheme, part in reversed(part_addresses("journals").items())}
 SERVERS = {

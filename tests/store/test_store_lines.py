@@ -16,7 +16,7 @@ from culmen.core.usage import Usage
 from culmen.store import export as lines
 from culmen.store.export import export_run
 from culmen.store.journal import SqlJournal
-from culmen.testing.store_kit import ODD, specimen_entries
+from tests.store.contracts import ODD, specimen_entries
 from tests.store.runs import new_run, observed, program, proposed
 
 NUMBERS = (

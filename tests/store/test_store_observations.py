@@ -4,7 +4,7 @@ import pytest
 
 from culmen.core.event import Entry
 from culmen.store.reader import JournalObservations
-from culmen.testing.store_kit import ObservationStoreContract
+from tests.store.contracts import ObservationStoreContract
 
 from .runs import new_run, proposed
 

@@ -25,9 +25,9 @@ from culmen.store.database import run_database, run_folders
 from culmen.store.journal import SqlJournal
 from culmen.store.lease import current_owner, run_signature
 from culmen.store.transfer import recover_run
-from culmen.testing.store_kit import specimen_entries
 from tests.postgres import PASSWORD
 from tests.store import runs
+from tests.store.contracts import specimen_entries
 from tests.store.relay import Relay
 from tests.store.runs import new_run, observed, program, proposed, state
 

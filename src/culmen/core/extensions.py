@@ -67,7 +67,11 @@ class Extension:
     simulators: Addresses = field(default_factory=_no_addresses)
     """Stand-ins for performers in `culmen.testing.landscape`, by family."""
     winner_checks: Addresses = field(default_factory=_no_addresses)
-    """Makers of `evaluate.integrity.guard.ToleranceCheck`; that named `tolerances` is used."""
+    """Makers of `evaluate.integrity.guard.ToleranceCheck`; that named `tolerances` is used.
+
+    That named `pushes` makes an `extensions.audit.pushing.OutputPushes`; that named `flag` tells
+    of a task if a winner may depend on a tolerance (`Evaluator.tolerances`).
+    """
     trackers: Addresses = field(default_factory=_no_addresses)
     """Makers of observers that copy a run elsewhere, by the scheme of `--track`."""
     models_files: Addresses = field(default_factory=_no_addresses)

@@ -17,8 +17,7 @@ from culmen.core.evaluation import Case
 from culmen.core.foreign import parse_python, parse_python_or_none
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
-from culmen.evaluate.integrity.outputs import has_own_backend
-from culmen.jail.forms import takes_path
+from culmen.jail.forms import has_own_backend, takes_path
 
 _RAISE = 'raise RuntimeError("this program fails on purpose")'
 _CONTROL = _RAISE.replace("raise", "assert")  # the same text, without an effect

@@ -133,6 +133,9 @@ class EvaluatorForm(Protocol):
         """The task with this agent in its evaluations; asked only of forms with a backend."""
         ...
 
+    # A form whose candidates are tools (`Surface.tools`) has `tools_fault(parts, first, names)`,
+    # too: the reason why parts are no variant of the first ones, "" if they are.
+
 
 def find_form(name: str) -> EvaluatorForm | None:
     """The form of this name that an extension adds; None for culmen's own forms."""
@@ -143,6 +146,12 @@ def takes_path(form: str) -> bool:
     """True if an extension's evaluator of this form gets the path of a program inside the jail."""
     added = find_form(form)
     return added is not None and not added.backend
+
+
+def has_own_backend(task: Task) -> bool:
+    """True for rollouts and the like: their evaluator is no file that runs in a jail."""
+    added = find_form(task.evaluator.form)
+    return added is not None and bool(added.backend)
 
 
 def loads_evaluator(form: str, request: str) -> bool:

@@ -21,6 +21,7 @@ from culmen.core.evaluation import CONVERSATION, Case, Observation, RoleUsage
 from culmen.core.json import JsonObject
 from culmen.core.ports import Backend, Permit
 from culmen.core.usage import Usage, amount_text, total_usage
+from culmen.core.wording import clip_middle
 from culmen.models.call import Call, ChatMessage, Completion
 from culmen.models.caller import Providers
 from culmen.models.sampler import Answers, ReplyCache, ReplySampler
@@ -250,7 +251,7 @@ class EvaluatorTalk:
         if not self._spent:
             return observation
         artifacts = (
-            {CONVERSATION: _cut_middle("\n\n".join(self._transcript), _TRANSCRIPT_CHARACTERS)}
+            {CONVERSATION: clip_middle("\n\n".join(self._transcript), _TRANSCRIPT_CHARACTERS)}
             if self._transcript
             else {}
         )
@@ -354,22 +355,14 @@ def _assistant_message(choice: Completion) -> JsonObject:
 
 def _transcript_line(role: str, message: JsonObject) -> str:
     content = message.get("content")
-    text = (
-        content
-        if isinstance(content, str)
-        else ""
-        if content is None
-        else json.dumps(content, ensure_ascii=False)
-    )
+    if not isinstance(content, str | None):
+        content = json.dumps(content, ensure_ascii=False)
     calls = [call.get("function", call) for call in message.get("tool_calls") or ()]
     called = [f"calls {call.get('name')}({call.get('arguments', '')})" for call in calls]
     who = role if message.get("role") == "assistant" else f"{message.get('role')} to {role}"
-    return _cut_middle(f"[{who}] " + "\n".join(filter(None, [text, *called])), _MESSAGE_CHARACTERS)
-
-
-def _cut_middle(text: str, limit: int) -> str:
-    half = limit // 2
-    return text if len(text) <= limit else f"{text[:half]}\n[... left out ...]\n{text[-half:]}"
+    return clip_middle(
+        f"[{who}] " + "\n".join(filter(None, [content, *called])), _MESSAGE_CHARACTERS
+    )
 
 
 class AskingBackend:

@@ -6,6 +6,7 @@ Lanes, limits, outages, a deadline, retries, spending.
 from __future__ import annotations
 
 import asyncio
+import copy
 import math
 import random
 from collections import Counter
@@ -274,19 +275,20 @@ class Caller:
         lessons: Lessons | None = None,
     ) -> None:
         self._provider, self._lessons = provider or Provider(""), lessons or Lessons()
-        self.backend, self.policy, self._key = (
-            with_protocol_defaults(ModelBackend, backend),
-            policy or RetryPolicy(),
-            key or Key(),
-        )
-        self._tell, self._has_told = tell, False
+        self.policy, self._key = policy or RetryPolicy(), key or Key()
+        self._tell = tell
         self._clock, self._rng = clock or RealClock(), rng or random.Random()
         self._lanes = lanes or asyncio.Semaphore(64)
         self.limiter = limiter or RateLimiter(clock=self._clock)
         self._health = health or Health(clock=self._clock)
-        self._declined = 0
+        self._begin(backend)
+
+    def _begin(self, backend: MinimalModel) -> None:
+        """Take a backend, of which nothing is known."""
+        self.backend, self._declined = with_protocol_defaults(ModelBackend, backend), 0
         # by model: largest ratio of counted prompt tokens to bytes, and tokens beyond any ratio
         self._ratios: dict[str, tuple[float, int]] = {}
+        self._has_told = False
         self._unreported: dict[str, Unreported] = {}
         self._totals: dict[str, SplitTotals] = {}
 
@@ -464,19 +466,9 @@ class Caller:
 
     def with_backend(self, backend: MinimalModel) -> Caller:
         """A caller of another backend of the same provider; lanes, limits and health are shared."""
-        return Caller(
-            backend,
-            policy=self.policy,
-            lanes=self._lanes,
-            limiter=self.limiter,
-            health=self._health,
-            key=self._key,
-            clock=self._clock,
-            rng=self._rng,
-            tell=self._tell,
-            provider=self._provider,
-            lessons=self._lessons,
-        )
+        other = copy.copy(self)
+        other._begin(backend)
+        return other
 
     async def close(self) -> None:
         """Close the backend."""

@@ -139,9 +139,7 @@ class ModelGateway(Gateway):
         faults = Counter(answers.faults)
         text, fault = "", _main_fault({}, answers.faults)
         if answers.choices:
-            text, fault = (
-                _read_chat_reply(answers.choices[0]) if chat else _read_prose(answers.choices[0])
-            )
+            text, fault = _read_prose(answers.choices[0], chat)
             faults.update([fault] if fault else [])
         self.faults.update(faults)
         return Text(
@@ -210,19 +208,18 @@ class ModelGateway(Gateway):
         return self._permit(usage)
 
     def _request_call(self, request: Request) -> tuple[Call | None, ModelSpec | None]:
-        if isinstance(request, ProposeRequest):
-            model = self._roles.pick_model(request.brief.role, request.seed)
-            if model is None:
-                return None, None
+        if not isinstance(request, ProposeRequest | WriteRequest):
+            return None, None
+        is_brief = isinstance(request, ProposeRequest)
+        role = request.brief.role if is_brief else request.role
+        model = self._roles.pick_model(role, request.seed)
+        if model is None:
+            return None, None
+        if is_brief:
             call = self._brief_call(request.brief, model, request.seed)[1]
-            return _limited_call(call, request.limit), model
-        if isinstance(request, WriteRequest):
-            model = self._roles.pick_model(request.role, request.seed)
-            if model is None:
-                return None, None
-            call = self._prose_call(request.role, request.slots, model, request.seed)
-            return _limited_call(call, request.limit), model
-        return None, None
+        else:
+            call = self._prose_call(role, request.slots, model, request.seed)
+        return _limited_call(call, request.limit), model
 
     def _brief_call(self, brief: Brief, model: ModelSpec, seed: int) -> tuple[ReplyFormat, Call]:
         """The request for a brief.
@@ -257,7 +254,7 @@ class ModelGateway(Gateway):
                 if model.accepts_pictures
                 else 0
             )
-            shown = msgspec.structs.replace(shown or self._writer.shown, pictures=pictures)
+            shown = msgspec.structs.replace(shown or Shown(), pictures=pictures)
         call = _build_call(
             _prompt_messages(self._writer.brief_prompt(brief, form, shown)),
             model,
@@ -268,15 +265,10 @@ class ModelGateway(Gateway):
 
     def _prose_call(self, role: str, slots: JsonObject, model: ModelSpec, seed: int) -> Call:
         if "messages" in slots:
-            return _build_call(
-                tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"]),
-                model,
-                seed,
-                json=False,
-            )
-        return _build_call(
-            _prompt_messages(self._writer.text_prompt(role, slots)), model, seed, json=False
-        )
+            messages = tuple(ChatMessage(m["role"], m["content"]) for m in slots["messages"])
+        else:
+            messages = _prompt_messages(self._writer.text_prompt(role, slots))
+        return _build_call(messages, model, seed, json=False)
 
 
 def _prompt_messages(prompt: Prompt) -> tuple[ChatMessage, ...]:
@@ -324,26 +316,17 @@ def _main_fault(reply_faults: dict[str, int], call_faults: dict[str, int]) -> st
     return "too_few"
 
 
-def _read_prose(choice: Completion) -> tuple[str, str]:
+def _read_prose(choice: Completion, chat: bool) -> tuple[str, str]:
+    """A reply in prose, and its fault; a truncated one of a conversation is kept."""
     if choice.finish not in ("stop", "length", "tools"):
         return "", choice.finish
     try:
-        text = reply_summary(choice.text)
+        text = choice.text if chat else reply_summary(choice.text)
     except Unreadable:
         return "", UNREADABLE
-    if choice.finish == "length" and "</summary>" not in choice.text:
+    if choice.finish == "length" and (chat or "</summary>" not in choice.text):
         return text, "truncated"
-    return text, "" if text else "empty"
-
-
-def _read_chat_reply(choice: Completion) -> tuple[str, str]:
-    """A reply of a conversation, and its fault; a truncated one is kept."""
-    if choice.finish not in ("stop", "length", "tools"):
-        return "", choice.finish
-    return (
-        choice.text,
-        "truncated" if choice.finish == "length" else "" if choice.text.strip() else "empty",
-    )
+    return text, "" if text.strip() else "empty"
 
 
 def _joined_replies(answers: Answers) -> str:

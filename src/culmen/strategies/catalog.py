@@ -45,7 +45,6 @@ _OWN: dict[str, str] = {
     "beam": "culmen.strategies.polca:Beam",
     "sequential": "culmen.strategies.polca:Sequential",
     "best_of_n": "culmen.strategies.best_of_n:BestOfN",
-    "gated": "culmen.strategies.gated:Gated",
     "ask_tell": "culmen.strategies.ask_tell:AskTell",
 }
 WITH_AGENTS = "cato"  # the strategy if an agent is named and no strategy

@@ -6,7 +6,6 @@ import math
 
 from culmen.core.ports import Lab
 from culmen.core.result import ConsideredAction, DecisionFacts
-from culmen.core.task import Task
 from culmen.evidence.evidence import evidence_of
 from culmen.evidence.pedigree import ValueModel
 from culmen.strategies.front_gradient import FrontGradient
@@ -18,12 +17,11 @@ _BUDGETS = ("evaluations", "calls", "tokens", "dollars", "seconds")
 class DecisionDescriber:
     """Describes the decisions of one search, each at the moment it is made.
 
-    Of the actions compared, the first `most` by gain per share are described.
+    Of the actions compared, the first six by gain per share are described.
     """
 
-    def __init__(self, lab: Lab, most: int = 6) -> None:
-        self._lab, self._most = lab, most
-        self._number = 0
+    def __init__(self, lab: Lab) -> None:
+        self._lab, self._number = lab, 0
 
     def describe(self, choice: KnowledgeGradient, decision: WeighedMove) -> DecisionFacts:
         """Facts about this decision; to be called before anything is observed after it."""
@@ -34,7 +32,7 @@ class DecisionDescriber:
         rates = {each: rate for each, (_, rate) in weighed.items()}
         ordered = sorted(rates, key=lambda each: -rates[each])
         other_kind = [each for each in ordered if bool(each[1]) != bool(pair[1])]
-        shown = [*ordered[: self._most], *other_kind[:1], *([pair] if pair in rates else [])]
+        shown = [*ordered[:6], *other_kind[:1], *([pair] if pair in rates else [])]
         shown = sorted(dict.fromkeys(shown), key=lambda each: -rates[each])
         actions = {
             each: self._action(choice, decision, each, *weighed.get(each, (0.0, 0.0)), each == pair)
@@ -114,10 +112,6 @@ class DecisionDescriber:
             chosen=chosen,
         )
 
-    @property
-    def _task(self) -> Task:
-        return self._lab.task
-
     def _expected(self, model: ValueModel, row: int, k: int) -> tuple[float | None, float | None]:
         """Expected score of a candidate (k = 0) or of one child, and its standard deviation."""
         if row < 0 or not model.scored_counts[row]:
@@ -131,7 +125,7 @@ class DecisionDescriber:
                 float(model.mean[row] + model.drift[row]),
                 math.sqrt(float(model.variance[row]) + step),
             )
-        return self._task.objective.score(mean), 0.0 if model.is_noiseless and not k else sd
+        return self._lab.task.objective.score(mean), 0.0 if model.is_noiseless and not k else sd
 
     def _gain_in_scores(self, model: ValueModel, best: int, gain: float) -> float:
         """A gain on the model's scale in units of the score, at the leader's value."""

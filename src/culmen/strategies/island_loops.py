@@ -298,7 +298,8 @@ class WidthCounter(Protocol):
     True if it replaced a cell's occupant.
     """
 
-    k: int
+    @property
+    def k(self) -> int: ...
 
     def record_iteration(self, took: bool, replaced: bool) -> None: ...
 
@@ -319,7 +320,9 @@ class Fixed:
         check(self)
 
     def begin_counter(self) -> WidthCounter:
-        return _Constant(self.k)
+        return self
+
+    def record_iteration(self, took: bool, replaced: bool) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -356,13 +359,6 @@ class Adaptive:
 
     def begin_counter(self) -> WidthCounter:
         return _Windowed(self)
-
-
-class _Constant:
-    def __init__(self, k: int) -> None:
-        self.k = k
-
-    def record_iteration(self, took: bool, replaced: bool) -> None: ...
 
 
 class _Windowed:

@@ -77,36 +77,6 @@ class Judge(Known):
         ]
 
 
-class CascadeJudge(Judge):
-    """Evaluator in two stages: on the first cases, and on the others if that was good enough.
-
-    A candidate whose mean score on the `first` training cases does not reach `threshold` keeps that
-    score.
-    """
-
-    def __init__(
-        self, lab: Lab, names: Sequence[str], bins: int, first: int, threshold: float
-    ) -> None:
-        super().__init__(lab, names, bins, None)
-        self._first, self._least = first, lab.task.objective.reward(threshold)
-
-    async def evaluate_candidates(
-        self, lab: Lab, candidates: Sequence[Candidate]
-    ) -> Sequence[Rollout]:
-        return await lab.gather(*(self._evaluate_in_stages(lab, each) for each in candidates))
-
-    async def _evaluate_in_stages(self, lab: Lab, candidate: Candidate) -> Rollout:
-        cases = lab.task.split("train") or (None,)
-        seen = await lab.evaluate(candidate, cases[: self._first])
-        passed = seen.reward is not None and seen.reward >= self._least
-        if not passed or len(cases) <= self._first:
-            return seen
-        more = await lab.evaluate(candidate, cases[self._first :])
-        return Rollout(
-            candidate, seen.observations + more.observations, seen.rewards + more.rewards
-        )
-
-
 BUILT_IN = ("complexity", "diversity")
 
 

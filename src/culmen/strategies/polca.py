@@ -104,8 +104,23 @@ _TieRule = Annotated[
 ]
 
 
+class _Summarized:
+    """A search with settings, and perhaps summaries."""
+
+    paper = "POLCA: Stochastic Generative Optimization with LLM, Appendix C"
+    summarizer: SummaryRule
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def asides(self) -> str:
+        """Requests to models besides those for programs, in words."""
+        return "" if self.summarizer is None else self.summarizer.cost
+
+
 @dataclass(frozen=True)
-class Polca:
+class Polca(_Summarized):
     """Search over a priority queue of programs whose estimates converge.
 
     It keeps every admitted program, re-evaluates the best ones again and again, so that their means
@@ -135,14 +150,6 @@ class Polca:
     validation: _Validate = field(default=SameBatch())
     ties: _TieRule = field(default=by.Earliest())
     lanes: Lanes = 1
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    @property
-    def asides(self) -> str:
-        """Requests to models besides those for programs, in words."""
-        return "" if self.summarizer is None else self.summarizer.cost
 
     async def search(self, lab: Lab) -> None:
         """Run until the budget ends it."""
@@ -176,9 +183,8 @@ class Polca:
 
         if self.epsilon is None:
             return KeepAll()
-        is_fixed = isinstance(
-            self.epsilon, float | int
-        )  # a distance set by the user is never adapted
+        # a distance set by the user is never adapted
+        is_fixed = isinstance(self.epsilon, float | int)
         return EpsilonNet(
             Quantile(self.epsilon.share) if isinstance(self.epsilon, ByEmbedder) else self.epsilon,
             not is_fixed,
@@ -294,22 +300,8 @@ _KEPT = "--set epsilon=q0.05 would refuse fewer, --set epsilon=off none"
 # Special cases of POLCA (Appendix C): sequential search and beam search.
 
 
-class _SpecialCase:
-    paper = "POLCA: Stochastic Generative Optimization with LLM, Appendix C"
-
-    summarizer: SummaryRule
-
-    def __post_init__(self) -> None:
-        check(self)
-
-    @property
-    def asides(self) -> str:
-        """Requests to models besides those for programs, in words."""
-        return "" if self.summarizer is None else self.summarizer.cost
-
-
 @dataclass(frozen=True)
-class Sequential(_SpecialCase):
+class Sequential(_Summarized):
     """Iterative refinement of the newest program, with any score.
 
     It is the simplest loop; a bad proposal sets it back (Theorem 2), and it waits for every step.
@@ -328,7 +320,7 @@ class Sequential(_SpecialCase):
 
 
 @dataclass(frozen=True)
-class Beam(_SpecialCase):
+class Beam(_Summarized):
     """Beam search over generations.
 
     It keeps the best `width` programs of the newest generation and asks for `proposals`

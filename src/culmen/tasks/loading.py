@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 import runpy
 import shlex
@@ -32,7 +31,6 @@ from culmen.tasks.reading import (
     text_for_agents,
 )
 from culmen.tasks.schema import check_text
-from culmen.tasks.tolerances import with_tolerance_flag
 
 Seeds = Sequence[Mapping[str, str]]
 _MARKS = ("task.toml", "evaluator.py")
@@ -53,12 +51,18 @@ def load(path: str | Path, goal: str = "", seeds: Seeds = (), direction: str = "
     task = _find_task(Path(path).expanduser(), goal, bool(seeds))
     task = replace(task, goal=goal.strip()) if goal.strip() else task
     task = with_direction(task, direction) if direction else task
-    task = _with_differences(with_tolerance_flag(task))
+    task = _with_differences(_with_tolerance_flag(task))
     if not seeds:
         return task
     seeds = _named_as_usual(task, seeds)
     part, text = next(iter(seeds[0].items()))
     return with_seeds(with_entry(task, part, text), seeds)
+
+
+def _with_tolerance_flag(task: Task) -> Task:
+    """The task, with `Evaluator.tolerances` False if no check of a winner finds one."""
+    flag = find_part("winner_checks", "flag")
+    return task if flag is None else flag(task)
 
 
 def _with_differences(task: Task) -> Task:
@@ -152,7 +156,7 @@ def with_present_files(task: Task) -> Task:
     if files == task.evaluator.files:
         return task
     evaluator = replace(task.evaluator, files=files, digest=reading.evaluator_digest(files))
-    return with_tolerance_flag(reading.with_digest(replace(task, evaluator=evaluator)))
+    return _with_tolerance_flag(reading.with_digest(replace(task, evaluator=evaluator)))
 
 
 def _present_record(evaluator: Evaluator, name: str, record: str) -> str:
@@ -564,12 +568,6 @@ def ecosystem_task(folder: Path, goal: str = "") -> Task | None:
         (adapter for adapter in folder_adapters() if adapter.can_read_folder(folder)), None
     )
     return None if adapter is None else adapter.read_folder(folder, goal)
-
-
-def toml_text(text: str) -> str:
-    """A text as a TOML string, on several lines if it can be."""
-    plain = "'''" not in text and all(c in "\n\t" or c.isprintable() for c in text)
-    return f"'''\n{text}'''" if plain else json.dumps(text, ensure_ascii=False)
 
 
 # The functions that an evaluator asks of a program, read from its syntax tree.

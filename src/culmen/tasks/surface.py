@@ -15,7 +15,7 @@ from culmen.core.candidate import Candidate, frontmatter, is_text, skill_names
 from culmen.core.foreign import boundary
 from culmen.core.markers import MarkerError, has_blocks, split_blocks
 from culmen.core.task import SKILL_FILE, Task
-from culmen.tasks.toolset import tools_fault
+from culmen.jail.forms import find_form
 
 
 @boundary()
@@ -35,7 +35,10 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
         fault = "bad_skill"
     if fault or not task.surface.tools:
         return fault
-    faults = [tools_fault(parts, seed, task.surface.tools) for seed in task.seeds]
+    check = getattr(find_form(task.evaluator.form), "tools_fault", None)
+    if check is None:
+        return f"bad_tools: form = {task.evaluator.form} serves none"
+    faults = [check(parts, seed, task.surface.tools) for seed in task.seeds]
     return "" if "" in faults else next(iter(faults), "")
 
 

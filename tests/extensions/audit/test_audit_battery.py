@@ -13,9 +13,9 @@ import pytest
 
 from culmen.core.errors import UserError
 from culmen.core.task import Task
-from culmen.evaluate.integrity.outputs import insert_code
 from culmen.extensions.audit import AuditReport
 from culmen.extensions.audit.attack import all_attacks
+from culmen.extensions.audit.outputs import insert_code
 from culmen.tasks import load
 from tests.docs.pages import ROOT, blocks
 from tests.evaluate.conftest import need

@@ -57,8 +57,6 @@ def test_statistics_equal_recomputation(made, declared):
             continue
         assert summary.mean == pytest.approx(np.mean(values), abs=1e-9)
         assert statistics.mean_rewards()[row] == pytest.approx(np.mean(values), abs=1e-9)
-        if len(values) > 1:
-            assert summary.sd == pytest.approx(np.std(values, ddof=1), abs=1e-6)
 
 
 def test_latest_is_the_mean_of_the_last_round_alone():
@@ -66,7 +64,7 @@ def test_latest_is_the_mean_of_the_last_round_alone():
     statistics.add_rollout(rollout(candidate, [1.0, 3.0]), 1)
     statistics.add_rollout(rollout(candidate, [10.0]), 2)
     statistics.add_rollout(rollout(candidate, [20.0]), 2)
-    assert statistics.entry_summary(candidate.id).latest == 15.0
+    assert statistics.latest_means().tolist() == [15.0]
     assert statistics.entry_summary(candidate.id).mean == 8.5
 
 
@@ -79,12 +77,6 @@ def test_failures_of_the_last_round_count_at_the_floor_in_it():
     statistics.add_rollout(rollout(third, [None, 5.0]), 2)
     statistics.add_rollout(rollout(fourth, [5.0]), 2)
     assert statistics.latest_means().tolist() == [3.5, -math.inf, 3.5, 5.0]
-    assert [statistics.entry_summary(c.id).latest for c in (one, other, third, fourth)] == [
-        3.5,
-        None,
-        3.5,
-        5.0,
-    ]
 
 
 def test_the_less_was_observed_of_a_candidate_the_wider_it_is():

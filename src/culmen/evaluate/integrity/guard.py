@@ -22,11 +22,11 @@ import msgspec
 from culmen.core.candidate import Candidate
 from culmen.core.errors import TaskError, UserError
 from culmen.core.evaluation import BARRED, SIGNS, Case, Observation, Sign, Status
+from culmen.core.extensions import find_part
 from culmen.core.json import JsonObject
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
-from culmen.evaluate.integrity.pushing import OutputPushes
 from culmen.tasks import reading
 
 POLICIES = ("warn", "reject", "stop")
@@ -135,8 +135,10 @@ class IntegrityBackend(Backend):
                 )
         is_open = not any(sign.grave for sign in (*all_signs, *observation.signs))
         if pushes and observation.score is not None and is_open:
-            push = OutputPushes(self.task, self._evaluate_plainly, case, seed, pushes)
-            observation = await push.check(candidate, observation, neighbours)
+            make = find_part("winner_checks", "pushes")
+            if make is not None:
+                push = make(self.task, self._evaluate_plainly, case, seed, pushes)
+                observation = await push.check(candidate, observation, neighbours)
         all_signs += (*observation.signs, *signs.of_observation(observation, self.task.objective))
         return apply_policy(
             self.policy,

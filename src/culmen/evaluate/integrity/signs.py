@@ -281,42 +281,17 @@ _LONG_SOURCE = 2 * _EVIDENCE  # characters of a node's lines beyond which its ow
 
 RawSign = tuple[str, str, int]  # name of the sign, evidence, line
 
-_CALLS: dict[str, tuple[str, ...]] = {
-    "frames": (
-        "sys._getframe",
-        "sys._current_frames",
-        "inspect.currentframe",
-        "inspect.stack",
-        "inspect.trace",
-        "inspect.getouterframes",
-        "inspect.getinnerframes",
-        "gc.get_objects",
-        "gc.get_referrers",
-        "gc.get_referents",
-    ),
-    "modules": ("sys.modules", "sys.meta_path", "sys.path_hooks", "importlib.reload"),
-    "exit": ("os._exit", "os.abort", "atexit.register", "atexit._run_exitfuncs", "sys.exitfunc"),
-    "processes": (
-        "os.fork",
-        "os.forkpty",
-        "os.setsid",
-        "os.setpgid",
-        "os.kill",
-        "os.killpg",
-        "signal.pthread_kill",
-    ),
-    "clocks": (
-        "time.time",
-        "time.perf_counter",
-        "time.monotonic",
-        "time.process_time",
-        "time.time_ns",
-        "time.perf_counter_ns",
-        "time.monotonic_ns",
-        "datetime.datetime.now",
-    ),
+_CALLS = {
+    "frames": "sys._getframe sys._current_frames inspect.currentframe inspect.stack inspect.trace "
+    "inspect.getouterframes inspect.getinnerframes gc.get_objects gc.get_referrers "
+    "gc.get_referents",
+    "modules": "sys.modules sys.meta_path sys.path_hooks importlib.reload",
+    "exit": "os._exit os.abort atexit.register atexit._run_exitfuncs sys.exitfunc",
+    "processes": "os.fork os.forkpty os.setsid os.setpgid os.kill os.killpg signal.pthread_kill",
+    "clocks": "time.time time.perf_counter time.monotonic time.process_time time.time_ns "
+    "time.perf_counter_ns time.monotonic_ns datetime.datetime.now",
 }
-_WHERE = {dotted: name for name, several in _CALLS.items() for dotted in several}
+_WHERE = {dotted: name for name, several in _CALLS.items() for dotted in several.split()}
 _ATTRIBUTES = frozenset(
     ("f_back", "f_locals", "f_globals", "tb_frame", "gi_frame", "cr_frame", "__subclasses__")
 )

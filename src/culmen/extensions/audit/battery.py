@@ -16,7 +16,6 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.core.task import Objective, Task
-from culmen.evaluate.integrity.outputs import reported_facts
 from culmen.extensions.audit import locate, sandbox, tolerance
 from culmen.extensions.audit.attack import (
     Attack,
@@ -27,6 +26,7 @@ from culmen.extensions.audit.attack import (
     Result,
     all_attacks,
 )
+from culmen.extensions.audit.outputs import reported_facts
 from culmen.extensions.audit.sandbox import Baseline, Make, SandboxCopy
 from culmen.extensions.audit.tightened import TightenedEvaluator
 from culmen.extensions.audit.tolerance import ToleranceProbe

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from culmen.extensions.audit.attack import EvaluatorLine
-from culmen.tasks.tolerances import ordering_lines, syntax_tree, tolerance_numbers
+from culmen.extensions.audit.tolerances import ordering_lines, syntax_tree, tolerance_numbers
 
 _MOST = 4  # places reported for one cause
 _REPORTED = re.compile(r"reported|claimed|returned", re.I)

@@ -26,15 +26,15 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.spread import pooled_deviation
 from culmen.core.task import Objective, Task
-from culmen.evaluate.integrity.outputs import (
+from culmen.extensions.audit.attack import Attack, HonestResult, all_attacks
+from culmen.extensions.audit.outputs import (
     callable_functions,
     has_own_backend,
     insert_code,
     program_part,
     reported_facts,
 )
-from culmen.extensions.audit.attack import Attack, HonestResult, all_attacks
-from culmen.tasks.tolerances import evaluator_sources
+from culmen.extensions.audit.tolerances import evaluator_sources
 
 ROLLOUT = "tests judge what an agent does with it"  # where evaluations are rollouts
 MOST_BYTES = 256 * 2**20  # of an evaluator's folder

@@ -24,8 +24,8 @@ from culmen.core.ports import Backend
 from culmen.core.task import NO_TOLERANCE, NOT_PUSHED, Task
 from culmen.core.usage import Usage
 from culmen.evaluate.integrity.signs import GAP, make_sign
-from culmen.extensions.audit import sandbox
-from culmen.tasks import tolerances
+from culmen.extensions.audit import sandbox, tolerances
+from culmen.extensions.audit.copies import tightened_sources
 
 TENTH = 0.1  # factor by which tolerances shrink
 # seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
@@ -184,7 +184,7 @@ class TightenedEvaluator:
         if folder is None:
             raise OSError(missing)
         self._open.callback(shutil.rmtree, folder.parent, ignore_errors=True)
-        for name, text in tolerances.tightened_sources(self._sources or {}, share).items():
+        for name, text in tightened_sources(self._sources or {}, share).items():
             Path(folder / name).write_text(text, encoding="utf-8")
         limits, task = self._task.limits, sandbox.relocated_task(self._task, folder)
         seconds_limit = min(limits.seconds, _MARGIN + _TIMES * seconds)

@@ -17,10 +17,10 @@ import msgspec
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
-from culmen.extensions.audit import locate
+from culmen.extensions.audit import locate, tolerances
 from culmen.extensions.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, all_attacks
+from culmen.extensions.audit.copies import tightened_sources, tightened_text
 from culmen.extensions.audit.sandbox import Baseline, SandboxCopy
-from culmen.tasks import tolerances
 
 SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
@@ -245,13 +245,11 @@ class ToleranceProbe:
     async def _can_refute(
         self, push: Push, file: str, text: str, constant: tolerances.Constant
     ) -> bool:
-        return await self._is_push_refused(push, {file: tolerances.tightened_text(text, constant)})
+        return await self._is_push_refused(push, {file: tightened_text(text, constant)})
 
     async def _can_refute_together(self, push: Push) -> bool:
         """True if all tolerances, reduced at once, refuse the push: two may admit the same one."""
-        return await self._is_push_refused(
-            push, tolerances.tightened_sources(self.sandbox.evaluators)
-        )
+        return await self._is_push_refused(push, tightened_sources(self.sandbox.evaluators))
 
     async def _is_push_refused(self, push: Push, changed: dict[str, str]) -> bool:
         try:

@@ -18,7 +18,6 @@ from culmen.core.inside import files_inside, path_inside
 from culmen.core.json import JsonObject
 from culmen.core.packages import module_advice
 from culmen.jail.bubblewrap import PACKAGE
-from culmen.tasks.loading import toml_text
 from culmen.tasks.reading import one_of
 
 PROBE_SECONDS = 300.0  # that a benchmark's code may take for one task
@@ -141,6 +140,7 @@ def write_task_folder(
 
 def _toml_value(value: object) -> str:
     """A text, number or list in TOML; lists and numbers look as in JSON."""
-    if isinstance(value, str) and "\n" in value:
-        return toml_text(value)
+    several = isinstance(value, str) and "\n" in value and "'''" not in value
+    if several and all(c in "\n\t" or c.isprintable() for c in str(value)):
+        return f"'''\n{value}'''"
     return json.dumps(value, ensure_ascii=False)

@@ -36,8 +36,6 @@ from culmen.extensions.train.policy import (
 from culmen.extensions.train.schedule import PhaseSchedule
 from culmen.extensions.train.starts import Islands, Puct, Starting, Starts
 from culmen.strategies.pacevolve.advisor import (
-    GAVE_UP,
-    PATIENCE,
     UNREADABLE,
     Advising,
     Decision,
@@ -59,6 +57,13 @@ NO_CREDIT = (
     "--set k=N, or more islands."
 )
 _LATE = ExperimentOutcome(fault="deadline", reason="not done in time")
+
+_PATIENCE = 20  # barriers of a training without a single program
+_GAVE_UP = (
+    f"For {_PATIENCE} barriers no reply of the policy led to a program, so nothing was tried or "
+    "learnt: the search"
+    " ends. A larger model: --set policy=MODEL; longer replies: --set most=N."
+)
 
 
 @dataclass(frozen=True)
@@ -251,8 +256,8 @@ class PacevolvePlusPlus:
                     for m in s
                 }
                 await self.finish_barrier(course, first + n, plans, outcomes, later)
-                if course.unreadable == PATIENCE:  # nothing to try, nothing to learn from
-                    return lab.note("advisor_unreadable", barriers=PATIENCE, told=GAVE_UP)
+                if course.unreadable == _PATIENCE:  # nothing to try, nothing to learn from
+                    return lab.note("advisor_unreadable", barriers=_PATIENCE, told=_GAVE_UP)
 
     async def begin_course(self, lab: Lab) -> Course:
         """Open the policy if one is trained, and evaluate the initial programs."""

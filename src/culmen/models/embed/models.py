@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from culmen.core.errors import Unavailable, UserError
+from culmen.core.errors import Unavailable, UserError, missing_extra
 from culmen.core.ports import Embedder
 from culmen.core.usage import Usage, total_usage
 from culmen.models.backends import read_body, read_tokens
@@ -85,10 +85,7 @@ class RemoteEmbedder(Embedder):
         finally:
             await providers.close()
         for outcome in outcomes:
-            if outcome.fault:
-                raise Unavailable(
-                    f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later"
-                )
+            _require_vectors(self.name, outcome.fault)
         rows = [
             msgspec.json.decode(c.text, type=list[float])
             for outcome in outcomes
@@ -99,6 +96,11 @@ class RemoteEmbedder(Embedder):
     def _embedding_call(self, texts: Sequence[str]) -> Call:
         messages = tuple(ChatMessage("input", text[:_CHARS] or " ") for text in texts)
         return Call(self._model.model, messages, max_tokens=0, extra=self._model.extra)
+
+
+def _require_vectors(name: str, fault: str) -> None:
+    if fault:
+        raise Unavailable(f"no embeddings from {name}: {fault}", fix="resume the run later")
 
 
 class _Embeddings:
@@ -125,17 +127,18 @@ class _Embeddings:
 
 
 def _encoded_vectors(data: object, count: int, raw: str) -> list[str]:
+    bad = BadResponse("no_vectors", raw=raw[:2000])
     if not isinstance(data, list) or len(data) != count:
-        raise BadResponse("no_vectors", raw=raw[:2000])
+        raise bad
     rows: list[list[float] | None] = [None] * count
     for position, item in enumerate(data):
         vector = item.get("embedding") if isinstance(item, dict) else None
         index = item.get("index", position) if isinstance(item, dict) else position
         if not _is_number_list(vector) or not isinstance(index, int) or not 0 <= index < count:
-            raise BadResponse("no_vectors", raw=raw[:2000])
+            raise bad
         rows[index] = vector
     if any(row is None or len(row) != len(rows[0] or ()) for row in rows):
-        raise BadResponse("no_vectors", raw=raw[:2000])
+        raise bad
     return [msgspec.json.encode(row).decode() for row in rows]
 
 
@@ -175,10 +178,7 @@ class PatientEmbedder(Embedder):
         attempt = _Attempt(self._embedder, texts)
         call = Call(self.name, (), max_tokens=0)
         outcome = asyncio.run(Caller(attempt).call(call, PriceList(self.name)))
-        if outcome.fault:
-            raise Unavailable(
-                f"no embeddings from {self.name}: {outcome.fault}", fix="resume the run later"
-            )
+        _require_vectors(self.name, outcome.fault)
         return attempt.vectors, attempt.usage + (outcome.usage - Usage(calls=1))
 
 
@@ -222,11 +222,7 @@ class LocalEmbedder(Embedder):
             try:
                 from sentence_transformers import SentenceTransformer  # pyright: ignore[reportMissingImports]
             except ImportError:
-                raise UserError(
-                    "local embeddings need the sentence-transformers package",
-                    where=f"embedder {self.name}",
-                    fix="pip install 'culmen[local-embeddings]', or use the embedder 'hashing'",
-                ) from None
+                raise _missing("sentence-transformers", self.name) from None
             try:
                 self._model = SentenceTransformer(self._name, device=self._device)
             except (OSError, ValueError) as error:
@@ -301,11 +297,7 @@ class UnixcoderEmbedder(Embedder):
                 import torch  # pyright: ignore[reportMissingImports]
                 from transformers import AutoModel, AutoTokenizer  # pyright: ignore[reportMissingImports]
             except ImportError:
-                raise UserError(
-                    "UniXcoder embeddings need the packages torch and transformers",
-                    where=f"embedder {self.name}",
-                    fix="pip install 'culmen[local-embeddings]', or use the embedder 'hashing'",
-                ) from None
+                raise _missing("transformers", self.name) from None
             try:
                 tokenizer = AutoTokenizer.from_pretrained(self._path)
                 model = AutoModel.from_pretrained(self._path, add_pooling_layer=False)
@@ -316,6 +308,11 @@ class UnixcoderEmbedder(Embedder):
             device = self._device or ("cuda" if torch.cuda.is_available() else "cpu")
             self._loaded = torch, tokenizer, model.to(device).eval()
         return self._loaded
+
+
+def _missing(package: str, name: str) -> UserError:
+    where = f"embedder {name}; 'hashing' needs none"
+    return missing_extra("the embedder", package, "local-embeddings", where)
 
 
 def token_windows(ids: Sequence[int], size: int, limit: int) -> list[list[int]]:

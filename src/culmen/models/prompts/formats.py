@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from typing import Protocol
 
 import msgspec
 
@@ -24,48 +23,39 @@ from culmen.models.prompts.template import Templates
 _NOTE = 120  # characters kept of a reply's hypothesis about its candidate
 
 
-class ReplyFormat(Protocol):
-    """A form of candidates in a reply. `parse` never raises, whatever the text."""
+class ReplyFormat:
+    """A form of candidates in a reply; `form` is that of `core.replies`, which is read."""
 
-    name: str
+    name = ""
+    form = "text"
+    several = False  # all candidates of a request are in one reply
 
     def samples(self, k: int) -> int:
         """Number of replies to request for k candidates."""
-        ...
+        return 1 if self.several else k
 
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
     ) -> str:
         """Instructions on the form of the answer for `k` candidates."""
-        ...
+        slots = _block_slots(task, parent) | ({"k": str(k)} if self.several else {})
+        return templates.fill(self.name, **slots)
 
-    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed: ...
+    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
+        """The drafts of a reply, or its fault; never raises, whatever the text."""
+        return read_form(self.form, reply, task, parent)
 
 
-class Rewrite:
+class Rewrite(ReplyFormat):
     """Whole parts in fenced blocks; one candidate a reply. Edits of the parent are read, too."""
 
     name = "rewrite"
 
-    def samples(self, k: int) -> int:
-        return k
 
-    def instructions(
-        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
-    ) -> str:
-        return templates.fill("rewrite", **_block_slots(task, parent))
-
-    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("text", reply, task, parent)
-
-
-class Diff:
+class Diff(ReplyFormat):
     """SEARCH/REPLACE edits of the parent; one candidate a reply. Whole texts are read, too."""
 
     name = "diff"
-
-    def samples(self, k: int) -> int:
-        return k
 
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
@@ -74,17 +64,11 @@ class Diff:
         heading = f"=== {names[0]} ===\n" if len(names) > 1 else ""
         return templates.fill("diff", heading=heading)
 
-    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("text", reply, task, parent)
 
-
-class JsonParts:
+class JsonParts(ReplyFormat):
     """One JSON object with the new texts, for models in JSON mode."""
 
-    name = "json"
-
-    def samples(self, k: int) -> int:
-        return k
+    name = form = "json"
 
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
@@ -92,9 +76,6 @@ class JsonParts:
         listed = map(shown_name, part_names(task, parent).editable)
         names = ", ".join(f'{json.dumps(name)}: "..."' for name in listed)
         return templates.fill("json", names=names)
-
-    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("json", reply, task, parent)
 
 
 FORMATS: dict[str, ReplyFormat] = {
@@ -132,16 +113,13 @@ _NUMBERS = {3: "three", 4: "four", 5: "five", 6: "six"}
 # or as blocks.
 
 
-class Verbalized:
+class Verbalized(ReplyFormat):
     """One JSON object, `responses`, with K candidates a reply.
 
     Each response has `code` (or `parts` by name) and `probability`.
     """
 
-    name = "verbalized"
-
-    def samples(self, k: int) -> int:
-        return 1
+    name, form, several = "verbalized", "responses", True
 
     def instructions(
         self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
@@ -162,9 +140,6 @@ class Verbalized:
             "as they are."
         )
         return f'"parts": {{{inside}}}', description
-
-    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("responses", reply, task, parent)
 
 
 class VerbalizedDiff(Verbalized):
@@ -195,21 +170,11 @@ class VerbalizedDiff(Verbalized):
         )
 
 
-class Blocks:
+class Blocks(ReplyFormat):
     """K candidates in fenced blocks, each under its heading, for models weak at JSON."""
 
-    name = "blocks"
-
-    def samples(self, k: int) -> int:
-        return 1
-
-    def instructions(
-        self, templates: Templates, task: Task, parent: Candidate | None, k: int = 1
-    ) -> str:
-        return templates.fill("blocks", k=str(k), **_block_slots(task, parent))
-
-    def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("blocks", reply, task, parent)
+    name = form = "blocks"
+    several = True
 
 
 SEVERAL: dict[str, ReplyFormat] = {

@@ -42,10 +42,8 @@ class Prompt(msgspec.Struct, frozen=True):
 class PromptWriter:
     """Renderer of briefs and slots for one task."""
 
-    def __init__(
-        self, task: Task, templates: Templates | None = None, shown: Shown | None = None
-    ) -> None:
-        self._task, self._templates, self.shown = task, templates or Templates(), shown or Shown()
+    def __init__(self, task: Task, templates: Templates | None = None) -> None:
+        self._task, self._templates = task, templates or Templates()
         self._cases = {case.id: case for case in task.cases}
 
     def brief_prompt(self, brief: Brief, form: ReplyFormat, shown: Shown | None = None) -> Prompt:
@@ -54,7 +52,7 @@ class PromptWriter:
         The parts to improve come last and are all that stands in fences, so that a model that goes
         on from the first or the last fenced text goes on from them.
         """
-        task, shown = self._task, shown or self.shown
+        task, shown = self._task, shown or Shown()
         common = self._common_sections(brief, form, shown)
         if brief.parent is None:
             user = self._seedless_text(common, shown)
@@ -324,7 +322,7 @@ def observations_section(
 def _result_pictures(seen: Iterable[Observation], objective: Objective) -> list[tuple[str, str]]:
     """Distinct pictures of the results as (name, picture), those of the best result first."""
     best = sorted(
-        (o for o in seen),
+        seen,
         key=lambda o: -objective.reward(o.score) if o.score is not None else math.inf,
     )
     found = {
@@ -456,7 +454,7 @@ def line_diff(before: str, after: str) -> str:
     shared = (Counter(old) & Counter(new)).total()
     if 2 * shared < len(new):
         return ""
-    lines = [line for line in list(unified_diff(old, new, n=1, lineterm=""))[2:]]
+    lines = list(unified_diff(old, new, n=1, lineterm=""))[2:]
     text = "\n".join("@@" if line.startswith("@@") else line for line in lines)
     return text if 2 * len(text) < len(after) else ""
 

@@ -30,18 +30,18 @@ class KeepAll:
     needs_vectors = False
 
     def __init__(self) -> None:
-        self._digests: dict[str, None] = {}
+        self._members: dict[str, Candidate] = {}
         self.refused = 0
 
     def __len__(self) -> int:
-        return len(self._digests)
+        return len(self._members)
 
     def __contains__(self, candidate: Candidate) -> bool:
-        return candidate.digest in self._digests
+        return candidate.digest in self._members
 
     def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Candidates that are not in the memory, each content once, in their order."""
-        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._digests}
+        fresh = {c.digest: c for c in reversed(candidates) if c not in self}
         return list(reversed(fresh.values()))
 
     def add(
@@ -52,7 +52,7 @@ class KeepAll:
         Exact duplicates are refused.
         """
         fresh = self.unknown(candidates)
-        self._digests.update((c.digest, None) for c in fresh)
+        self._members.update((c.digest, c) for c in fresh)
         return fresh
 
     def admit(
@@ -68,7 +68,7 @@ class KeepAll:
         return {"size": len(self), "refused": self.refused}
 
 
-class EpsilonNet:
+class EpsilonNet(KeepAll):
     """Repeatedly admits the candidate farthest from the memory, while it is epsilon away.
 
     `epsilon` is a Euclidean distance between embeddings (0..2 for rows of length 1), or a
@@ -89,21 +89,14 @@ class EpsilonNet:
     needs_vectors = True
 
     def __init__(self, epsilon: float | Quantile = 0.1, widens: bool = False) -> None:
+        super().__init__()
         self.configured = epsilon
         self.crowded, self._widens = 0, widens
         self._most = float("inf")
         self._latest: deque[tuple[float, bool]] = deque(maxlen=_WINDOW)
-        self._members: dict[str, Candidate] = {}
         self._rows: NDArray[np.float32] = np.empty((0, 0), np.float32)
         self._squares: NDArray[np.float32] = np.empty(0, np.float32)
         self._arrivals = RunningSample()
-        self.refused = 0
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __contains__(self, candidate: Candidate) -> bool:
-        return candidate.digest in self._members
 
     @property
     def epsilon(self) -> float:
@@ -114,12 +107,9 @@ class EpsilonNet:
             return 0.0
         return min(self._arrivals.quantiles(self.configured.q)[0], self._most)
 
-    def unknown(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Candidates that are not in the memory, each content once, in their order."""
-        fresh = {c.digest: c for c in reversed(candidates) if c.digest not in self._members}
-        return list(reversed(fresh.values()))
-
-    def add(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
+    def add(
+        self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()
+    ) -> list[Candidate]:
         """Enter candidates without a test (seeds); returns those entered.
 
         Exact duplicates are refused.
@@ -130,7 +120,9 @@ class EpsilonNet:
             self._append_member(candidate, np.asarray(rows[candidate.digest], np.float32))
         return fresh
 
-    def admit(self, candidates: Sequence[Candidate], vectors: Sequence[Vector]) -> list[Candidate]:
+    def admit(
+        self, candidates: Sequence[Candidate], vectors: Sequence[Vector] = ()
+    ) -> list[Candidate]:
         """Algorithm 4: returns the admitted candidates in the order of admission, farthest first.
 
         Ties are admitted in the order given. `vectors` holds one embedding per candidate, all of
@@ -222,12 +214,7 @@ class EpsilonNet:
         levels = (0.05, 0.1, 0.25, 0.5, 0.75, 0.9)
         values = self._arrivals.quantiles(*levels)
         quantiles = {f"q{level:g}": round(value, 6) for level, value in zip(levels, values)}
-        return {
-            "size": len(self),
-            "refused": self.refused,
-            "epsilon": self.epsilon,
-            "quantiles": quantiles,
-        }
+        return super().facts() | {"epsilon": self.epsilon, "quantiles": quantiles}
 
 
 def _blocked_products(

@@ -6,13 +6,12 @@ Islands draw from grids and exchange candidates.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
-from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
 from culmen.core.spread import sum_floats
 
@@ -21,8 +20,8 @@ from culmen.core.spread import sum_floats
 class Axis:
     """One feature dimension in `bins` equal bins between `low` and `high`.
 
-    Outside values fall in the end bins. Without both bounds the axis adapts: it spans the values
-    seen, and the grid is rebuilt when that range grows.
+    Outside values fall in the end bins. Without bounds the axis adapts: it spans the values seen,
+    and the grid is rebuilt when that range grows.
     """
 
     name: str
@@ -30,18 +29,10 @@ class Axis:
     low: float | None = None
     high: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.bins < 1:
-            raise UserError(f"axis '{self.name}' needs at least one bin, not {self.bins}")
-        if self.low is not None and self.high is not None and not self.low < self.high:
-            raise UserError(
-                f"axis '{self.name}' must have low below high, not {self.low} to {self.high}"
-            )
-
     @property
-    def is_fixed(self) -> bool:
-        """True if both ends are declared."""
-        return self.low is not None and self.high is not None
+    def span(self) -> tuple[float, float] | None:
+        """Both ends, if they are declared."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -78,72 +69,45 @@ class Placement(NamedTuple):
 class Grid:
     """Cells by feature values, each with the candidate of the highest reward.
 
-    On a tie the earlier candidate stays. Occupants are kept in order of reward, so that an
-    insertion and a draw by rank cost O(log n) comparisons.
+    On a tie the earlier candidate stays. Occupants are kept in order of reward.
     """
 
     def __init__(self, axes: Sequence[Axis]) -> None:
         self.axes = tuple(axes)
-        self._spans: list[tuple[float, float] | None] = [
-            (axis.low, axis.high) if axis.low is not None and axis.high is not None else None
-            for axis in self.axes
-        ]
-        self._cells: dict[Cell, tuple[float, int]] = {}
-        self._ranks: list[tuple[float, int]] = []  # (-reward, arrival) of the occupants, best first
-        self._held: dict[int, Elite] = {}
-        self._arrivals = 0
+        self._spans = [axis.span for axis in self.axes]
+        self._cells: dict[Cell, Elite] = {}
+        self._ranked: list[Elite] = []  # best first
 
     def __len__(self) -> int:
         return len(self._cells)
 
-    def add(self, rollout: Rollout, reward: float, features: Mapping[str, float]) -> bool:
-        """Offer a candidate; True if it now holds a cell.
-
-        Raises KeyError if a feature of an axis is missing.
-        """
-        return self.offer_elite(Elite(rollout, reward, self.feature_vector(features))).entered
-
     def offer_elite(self, elite: Elite) -> Placement:
         """Offer a candidate, its features in the order of the axes; returns the outcome."""
         if self._widen_axes(elite.features):
-            held = [self._held[arrival] for _, arrival in self._cells.values()]
-            self._cells, self._ranks, self._held = {}, [], {}
+            held = list(self._cells.values())
+            self._cells, self._ranked = {}, []
             for old in held:
                 self._place_elite(old)
         return self._place_elite(elite)
 
-    def feature_vector(self, features: Mapping[str, float]) -> tuple[float, ...]:
-        """Feature values in the order of the axes; KeyError if one is missing."""
-        return tuple(float(features[axis.name]) for axis in self.axes)
-
     def _place_elite(self, elite: Elite) -> Placement:
-        cell, holder = self.cell_of(elite.features), None
-        if cell in self._cells:
-            key = self._cells[cell]
-            holder = self._held[key[1]]
+        cell = self.cell_of(elite.features)
+        holder = self._cells.get(cell)
+        if holder is not None:
             if holder.reward >= elite.reward:
                 return Placement(cell, False, holder)
-            del self._ranks[bisect_left(self._ranks, key)], self._held[key[1]]
-        self._arrivals += 1
-        key = self._cells[cell] = (-elite.reward, self._arrivals)
-        self._held[self._arrivals] = elite
-        insort(self._ranks, key)
+            self._ranked = [each for each in self._ranked if each is not holder]
+        self._cells[cell] = elite
+        insort(self._ranked, elite, key=lambda each: -each.reward)
         return Placement(cell, True, holder)
 
     def _widen_axes(self, features: Sequence[float]) -> bool:
         """Widen adaptive axes to cover these values; True if any span grew."""
-        grown = False
+        before = list(self._spans)
         for i, (axis, value) in enumerate(zip(self.axes, features)):
-            span = self._spans[i]
-            if axis.is_fixed or (span is not None and span[0] <= value <= span[1]):
-                continue
-            low = value if axis.low is None else axis.low
-            high = value if axis.high is None else axis.high
-            self._spans[i] = (
-                (low, max(low, high)) if span is None else (min(span[0], low), max(span[1], high))
-            )
-            grown = True
-        return grown
+            low, high = self._spans[i] or (value, value)
+            self._spans[i] = axis.span or (min(low, value), max(high, value))
+        return self._spans != before
 
     def cell_of(self, features: Sequence[float]) -> Cell:
         """The indices of the cell of these feature values."""
@@ -158,18 +122,16 @@ class Grid:
 
     def elite_at_rank(self, rank: int) -> Elite:
         """The occupant at this place, 0 for the best; ties in the order of taking their cells."""
-        return self._held[self._ranks[rank][1]]
+        return self._ranked[rank]
 
     @property
     def quality(self) -> float | None:
         """Mean reward of the occupants; None without any."""
-        return (
-            -sum_floats(key for key, _ in self._ranks) / len(self._ranks) if self._ranks else None
-        )
+        return sum_floats(each.reward for each in self._ranked) / len(self) if len(self) else None
 
     def ranked_elites(self, most: int | None = None) -> list[Elite]:
         """The occupants, or the best `most` of them, best first."""
-        return [self._held[arrival] for _, arrival in self._ranks[:most]]
+        return self._ranked[:most]
 
 
 _POOL = 16  # occupants among which the most different ones are looked for

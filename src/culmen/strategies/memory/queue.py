@@ -113,16 +113,13 @@ _ROUND = ("round", "round_total", "round_scored", "round_failed")
 class EntrySummary(NamedTuple):
     """One candidate's numbers; rewards are higher-is-better.
 
-    `observations` in all (excused ones excluded), `failures` of them without a score, `mean` and
-    `sd` (sample standard deviation) with failures at the floor, `latest` the mean of its last
-    round. None: unknown.
+    `observations` in all (excused ones excluded), `failures` of them without a score, `mean` with
+    failures at the floor (None: unknown).
     """
 
     observations: int
     failures: int
     mean: float | None
-    sd: float | None
-    latest: float | None
 
 
 class Statistics:
@@ -134,7 +131,7 @@ class Statistics:
     candidate without any score has mean -inf: it ranks last.
     """
 
-    _columns = ("scored", "scored_mean", "scored_m2", "failed", "birth", *_ROUND)
+    _columns = ("scored", "scored_mean", "failed", "birth", *_ROUND)
 
     def __init__(self, floor: float | None = None, ranking: Ranking | None = None) -> None:
         self._declared, self._ranking = floor, ranking
@@ -198,10 +195,8 @@ class Statistics:
             return
         self._lowest = min(self._lowest, reward)
         count = data["scored"][row] + 1
-        before = reward - data["scored_mean"][row]
-        mean = data["scored_mean"][row] + before / count
-        data["scored"][row], data["scored_mean"][row] = count, mean
-        data["scored_m2"][row] += before * (reward - mean)
+        data["scored"][row] = count
+        data["scored_mean"][row] += (reward - data["scored_mean"][row]) / count
         data["round_total"][row] += reward
         data["round_scored"][row] += 1
 
@@ -250,20 +245,10 @@ class Statistics:
         """The numbers of one candidate; KeyError for an unknown one."""
         row = self._index[key]
         scored, failed = int(self._data["scored"][row]), int(self._data["failed"][row])
-        count = scored + failed
         if scored == 0:
-            return EntrySummary(count, failed, None, None, None)
-        mean = (scored * float(self._data["scored_mean"][row]) + failed * self.floor) / count
-        gap = float(self._data["scored_mean"][row]) - self.floor if failed else 0.0
-        m2 = float(self._data["scored_m2"][row]) + gap * gap * scored * failed / count
-        sd = math.sqrt(max(m2, 0.0) / (count - 1)) if count > 1 else None
-        return EntrySummary(count, failed, mean, sd, self._latest_mean(row))
-
-    def _latest_mean(self, row: int) -> float | None:
-        scored, failed = self._data["round_scored"][row], self._data["round_failed"][row]
-        if scored == 0:
-            return None
-        return float((self._data["round_total"][row] + failed * self.floor) / (scored + failed))
+            return EntrySummary(failed, failed, None)
+        total = scored * float(self._data["scored_mean"][row]) + failed * self.floor
+        return EntrySummary(scored + failed, failed, total / (scored + failed))
 
     def as_dict(self, key: str) -> JsonObject:
         """Plain data for a note."""

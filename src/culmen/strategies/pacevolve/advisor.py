@@ -39,6 +39,7 @@ MENU = {  # the offline proposer's operators, by name
     "cma": "tune all numbers together by an evolution strategy",
 }
 
+_BETTER = {"max": "higher", "min": "lower"}
 STEPS = ("plan", "generate", "classify", "select", "result", "condense", "prune")
 
 
@@ -137,6 +138,13 @@ class _Draft:
     ideas: IdeaRepository
     samples: list[int] = field(default_factory=list[int])
 
+    async def ask(self, lab: Lab, voice: Voice, step: str, attempt: int, **slots: object) -> str:
+        """The text of a reply; its sample is kept."""
+        slots |= {"reminder": retry_reminder(attempt)}
+        reply = await voice.answer_step(lab, step, **slots)
+        self.samples += [] if reply.sample is None else [reply.sample]
+        return reply.text
+
 
 @dataclass(frozen=True)
 class DecisionSettings:
@@ -158,9 +166,7 @@ class DecisionSettings:
         reward = parent.reward if parent else None
         return {
             "goal": lab.task.goal,
-            "direction": "higher scores are better"
-            if objective.direction == "max"
-            else "lower scores are better",
+            "direction": f"{_BETTER[objective.direction]} scores are better",
             "score": None if reward is None else objective.score(reward),
             "program": parent.candidate.text[: self.program_chars] if parent else "",
             **self.evaluation_slots(parent.observations if parent else ()),
@@ -235,15 +241,9 @@ class Advising(DecisionSettings):
         self, lab: Lab, voice: Voice, draft: _Draft, shown: JsonObject
     ) -> list[str]:
         for attempt in range(self.tries):
-            slots = {
-                **shown,
-                "ideas": repository_data(draft.ideas),
-                "count": self.hypotheses,
-                "reminder": retry_reminder(attempt),
-            }
-            reply = await voice.answer_step(lab, "generate", **slots)
-            _keep_sample(draft, reply.sample)
-            if found := read_hypotheses(reply.text)[: self.hypotheses]:
+            slots = {**shown, "ideas": repository_data(draft.ideas), "count": self.hypotheses}
+            reply = await draft.ask(lab, voice, "generate", attempt, **slots)
+            if found := read_hypotheses(reply)[: self.hypotheses]:
                 return found
         return []
 
@@ -261,23 +261,14 @@ class Advising(DecisionSettings):
                 "hypothesis": hypothesis,
                 "sentences": draft.ideas.sentences,
             }
-            reply = await voice.answer_step(
-                lab, "classify", **slots, reminder=retry_reminder(attempt)
-            )
-            _keep_sample(draft, reply.sample)
-            answer = read_object(reply.text)
-            number, description = (
-                whole_number(answer.get("idea")),
-                plain_text(answer.get("description")),
-            )
-            if (
-                answer.get("exists") is True
-                and number is not None
-                and draft.ideas.find_idea(number)
-            ):
+            answer = read_object(await draft.ask(lab, voice, "classify", attempt, **slots))
+            number = whole_number(answer.get("idea"))
+            description = plain_text(answer.get("description"))
+            exists = answer.get("exists")
+            if exists is True and number is not None and draft.ideas.find_idea(number):
                 draft.ideas = draft.ideas.with_description(number, description)
                 return {"idea": number, "hypothesis": hypothesis}
-            if answer.get("exists") is False:
+            if exists is False:
                 break
         else:
             description = ""
@@ -301,28 +292,17 @@ class Advising(DecisionSettings):
                 "options": options,
                 "refused": refused,
             }
-            reply = await voice.answer_step(
-                lab, "select", **slots, reminder=retry_reminder(attempt if not refused else 0)
-            )
-            _keep_sample(draft, reply.sample)
-            answer = read_object(reply.text)
-            number, experiment = (
-                whole_number(answer.get("idea")),
-                plain_text(answer.get("experiment")),
-            )
+            misread = 0 if refused else attempt
+            answer = read_object(await draft.ask(lab, voice, "select", misread, **slots))
+            number = whole_number(answer.get("idea"))
+            experiment = plain_text(answer.get("experiment"))
             if number is None or not experiment or draft.ideas.find_idea(number) is None:
                 continue
             if not failures.blocks_experiment(experiment):
                 return number, experiment, ""
             refused = experiment
-            failures.add(
-                Failure(
-                    _idea_description(draft.ideas, number),
-                    experiment,
-                    "repeat",
-                    "chosen again after it had failed",
-                )
-            )
+            name, why = draft.ideas.description_of(number), "chosen again after it had failed"
+            failures.add(Failure(name, experiment, "repeat", why))
         return 0, "", "repeat" if refused else UNREADABLE
 
 
@@ -337,12 +317,6 @@ def mean_metrics(observations: Sequence[Observation]) -> dict[str, float]:
 
 
 UNREADABLE = "advisor_format"
-PATIENCE = 20  # barriers of a training without a single program
-GAVE_UP = (
-    f"For {PATIENCE} barriers no reply of the policy led to a program, so nothing was tried or "
-    "learnt: the search"
-    " ends. A larger model: --set policy=MODEL; longer replies: --set most=N."
-)
 
 
 def repository_data(ideas: IdeaRepository) -> list[JsonObject]:
@@ -414,15 +388,6 @@ _NUMBER = re.compile(r"\s*#*[0-9]{1,9}\s*")
 def plain_text(value: object) -> str:
     """A text or number of a reply as text without space around it, "" for anything else."""
     return str(value).strip() if value and isinstance(value, str | int | float) else ""
-
-
-def _idea_description(ideas: IdeaRepository, number: int) -> str:
-    idea = ideas.find_idea(number)
-    return idea.description if idea else ""
-
-
-def _keep_sample(draft: _Draft, sample: int | None) -> None:
-    draft.samples += [] if sample is None else [sample]
 
 
 def retry_reminder(attempt: int) -> str:
@@ -558,16 +523,11 @@ def score_line(lab: Lab, outcome: ExperimentOutcome, before: float | None) -> st
     rollout, objective = outcome.rollout, lab.task.objective
     if rollout is None or rollout.reward is None:
         return f"failed ({outcome.fault})"
-    was = (
-        ""
-        if before is None
-        else f" ({_comparison_words(rollout.reward, before)} {objective.score(before):.6g})"
-    )
-    return f"score {objective.score(rollout.reward):.6g}{was}"
-
-
-def _comparison_words(reward: float, before: float) -> str:
-    return "equal to" if reward == before else "better than" if reward > before else "worse than"
+    score, now = f"score {objective.score(rollout.reward):.6g}", rollout.reward
+    if before is None:
+        return score
+    words = "equal to" if now == before else "better than" if now > before else "worse than"
+    return f"{score} ({words} {objective.score(before):.6g})"
 
 
 # Several experiments decided in one request, carried out one after the other: they share the cost
@@ -612,11 +572,9 @@ class Planning(DecisionSettings):
                 lab, "plan", **slots, reminder=retry_reminder(attempt if fault == UNREADABLE else 0)
             )
             answer = read_object(reply.text)
-            experiments = [
-                one
-                for one in map(_object_or_empty, list_or_empty(answer.get("experiments")))
-                if one
-            ][: self.experiments]
+            listed = list_or_empty(answer.get("experiments"))
+            experiments = [cast(JsonObject, one) for one in listed if one and isinstance(one, dict)]
+            experiments = experiments[: self.experiments]
             after, plan = _file_experiments(
                 experiments, ideas.without_ideas(_given_up(answer, experiments))
             )
@@ -629,10 +587,6 @@ class Planning(DecisionSettings):
                 )
             fault = "repeat" if plan else UNREADABLE
         return Decision(ideas, fault=fault)
-
-
-def _object_or_empty(value: object) -> JsonObject:
-    return cast(JsonObject, value) if isinstance(value, dict) else {}
 
 
 def _given_up(answer: JsonObject, experiments: list[JsonObject]) -> set[int]:
@@ -652,10 +606,7 @@ def _file_experiments(
     plan: dict[str, int] = {}
     fresh: dict[str, int] = {}
     for one in experiments:
-        text, about = (
-            plain_text(one.get("experiment")),
-            plain_text(one.get("description")),
-        )
+        text, about = plain_text(one.get("experiment")), plain_text(one.get("description"))
         number = whole_number(one.get("idea"))
         if not text:
             continue

@@ -52,6 +52,11 @@ class IdeaRepository(msgspec.Struct, frozen=True):
         """The idea of this number, None if there is none or it was dropped."""
         return next((idea for idea in self.ideas if idea.number == number), None)
 
+    def description_of(self, number: int) -> str:
+        """The description of the idea of this number; "" if there is none."""
+        idea = self.find_idea(number)
+        return idea.description if idea else ""
+
     def with_idea(self, description: str) -> IdeaRepository:
         """With one more idea, numbered `next`."""
         idea = Idea(self.next, first_sentences(description, self.sentences))

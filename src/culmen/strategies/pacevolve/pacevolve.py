@@ -287,11 +287,8 @@ class Research:
             self.start = outcome.scored_rollout[1]
 
     def _remember_failure(self, decision: Decision, outcome: ExperimentOutcome) -> None:
-        idea = decision.ideas.find_idea(decision.idea)
-        name, digest = (
-            idea.description if idea else "",
-            outcome.rollout.candidate.digest if outcome.rollout else "",
-        )
+        name = decision.ideas.description_of(decision.idea)
+        digest = outcome.rollout.candidate.digest if outcome.rollout else ""
         if outcome.fault != "lost":
             self.failures.add(
                 Failure(name, decision.experiment, outcome.fault, outcome.reason), digest

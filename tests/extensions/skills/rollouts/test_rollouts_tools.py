@@ -31,8 +31,8 @@ from culmen.extensions.skills.rollouts.tools import (
     uses_text,
     write_server,
 )
+from culmen.extensions.skills.rollouts.toolset import read_tools, schema_fault
 from culmen.tasks import surface_fault
-from culmen.tasks.toolset import read_tools, schema_fault
 from tests.extensions.agents.sandbox.grounds import need_confinement
 from tests.extensions.skills.rollouts.folders import ANSWER, run, write
 from tests.extensions.skills.rollouts.mcp_worlds import (

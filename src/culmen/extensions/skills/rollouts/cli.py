@@ -15,7 +15,7 @@ from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import VerbTable
 from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
-from culmen.tasks.toolset import FILES, schema_fault
+from culmen.extensions.skills.rollouts.toolset import FILES, schema_fault
 
 
 def tools(

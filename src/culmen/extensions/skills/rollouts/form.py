@@ -49,6 +49,7 @@ from culmen.extensions.skills.rollouts.tools import (
     split_command,
     uses_text,
 )
+from culmen.extensions.skills.rollouts.toolset import tools_fault
 from culmen.extensions.skills.rollouts.trial import Access, RolloutTrial, TrialRunner
 from culmen.jail import probes
 from culmen.jail.wire import storable_text
@@ -391,6 +392,8 @@ class RolloutForm:
     def new_runner(self, host: object) -> Any:
         """Never called: the form brings a backend."""
         raise NotImplementedError(FORM)
+
+    tools_fault = staticmethod(tools_fault)
 
 
 ROLLOUT = RolloutForm()

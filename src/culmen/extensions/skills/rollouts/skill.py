@@ -18,6 +18,7 @@ from culmen.core.errors import TaskError
 from culmen.core.foreign import boundary
 from culmen.core.inside import files_inside
 from culmen.core.task import SKILL_FILE as MAIN
+from culmen.extensions.skills.rollouts.toolset import ToolFault, has_tools, read_tools
 from culmen.tasks.reading import read_text
 from culmen.tasks.surface import (
     MOST_FILES,
@@ -28,7 +29,6 @@ from culmen.tasks.surface import (
     skill_name,
     skills_fault,
 )
-from culmen.tasks.toolset import ToolFault, has_tools, read_tools
 
 SKILLS = "/skills"  # where every agent finds the candidate, whatever its program
 CHARACTERS_PER_TOKEN = 4  # of English text with the usual tokenizers, roughly

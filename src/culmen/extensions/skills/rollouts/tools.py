@@ -26,7 +26,7 @@ from culmen.extensions.agents.adapters.headless import (
 )
 from culmen.extensions.agents.sandbox import safe
 from culmen.extensions.skills.rollouts import serving
-from culmen.tasks.toolset import (
+from culmen.extensions.skills.rollouts.toolset import (
     ServedTool,
     ToolFault,
     check_arguments,

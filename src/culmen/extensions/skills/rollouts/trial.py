@@ -49,7 +49,7 @@ from culmen.extensions.skills.rollouts import trajectory as atif
 from culmen.extensions.skills.rollouts.harbor import HarborTask
 from culmen.extensions.skills.rollouts.skill import Skill
 from culmen.extensions.skills.rollouts.tools import ServerCommand
-from culmen.tasks.toolset import read_tools
+from culmen.extensions.skills.rollouts.toolset import read_tools
 
 SEED_VARIABLE, SKILL_VARIABLE = "CULMEN_SEED", "CULMEN_SKILL"
 _NAMED_REWARDS, _ONE_REWARD = "reward.json", "reward.txt"

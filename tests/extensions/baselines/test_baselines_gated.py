@@ -7,7 +7,7 @@ import pytest
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Rollout
-from culmen.strategies.gated import Gated, changed_lines
+from culmen.extensions.baselines.gated import Gated, changed_lines
 
 ONE = Candidate.of({"a": "same\nold\n", "b": "x\n"})
 LOW = 0.0

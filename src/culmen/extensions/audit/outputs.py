@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.evaluate.integrity.signs import is_python
-from culmen.jail.forms import find_form
-from culmen.tasks.tolerances import evaluator_sources, syntax_tree
+from culmen.extensions.audit.tolerances import evaluator_sources, syntax_tree
+from culmen.jail.forms import has_own_backend
 
 MOST_NUMBERS = 4000
 """Numbers of an output that are reported; their text must fit into the log of an evaluation."""
@@ -129,7 +129,7 @@ def insert_code(text: str, code: str, facts: Mapping[str, object]) -> str:
 def output_prelude() -> str:
     """Code that all inserted code begins with."""
     name = "output_prelude.txt"
-    return (files("culmen.evaluate.integrity") / name).read_text(encoding="utf-8")
+    return (files("culmen.extensions.audit") / name).read_text(encoding="utf-8")
 
 
 def program_part(task: Task, parts: Mapping[str, str]) -> str:
@@ -152,12 +152,6 @@ def program_part(task: Task, parts: Mapping[str, str]) -> str:
         name = task.evaluator.module or next(iter(parts), "")
     usable = name in parts and (is_python(name, task) or task.evaluator.form in ("call", "serve"))
     return name if usable and syntax_tree(parts[name]) is not None else ""
-
-
-def has_own_backend(task: Task) -> bool:
-    """True for rollouts and the like: their evaluator is no file that runs in a jail."""
-    form = find_form(task.evaluator.form)
-    return form is not None and bool(form.backend)
 
 
 def callable_functions(task: Task, text: str, evaluators: Iterable[str]) -> list[str]:

@@ -23,8 +23,8 @@ from culmen.core.evaluation import Case, Observation, Sign, Status
 from culmen.core.event import NEIGHBOUR_GAIN
 from culmen.core.task import NOT_PUSHED, Task
 from culmen.core.usage import Usage
-from culmen.evaluate.integrity.outputs import Blocks, OutputProgram, json_blocks, reported_blocks
 from culmen.evaluate.integrity.signs import GAP, make_sign
+from culmen.extensions.audit.outputs import Blocks, OutputProgram, json_blocks, reported_blocks
 
 NEAR = 5e-5  # largest difference of two nearly equal outputs, as a share of the largest number
 _STEADY = (1 / 3, 2 / 3)  # places between two outputs, as a share of their difference

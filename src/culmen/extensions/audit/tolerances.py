@@ -1,4 +1,4 @@
-"""Tolerances in the text of an evaluator, and copies of it that tolerate less.
+"""Tolerances in the text of an evaluator.
 
 An evaluator tolerates violations by tiny numbers in its comparisons, by rounding, by arithmetic in
 single precision, and by comparisons with NaN, which are never true. All are found in the syntax
@@ -15,59 +15,17 @@ from typing import TypeGuard
 
 import msgspec
 
-from culmen.core.foreign import parse_python, parse_python_or_none
+from culmen.core.foreign import parse_python_or_none
 from culmen.core.task import Task
 
 _LARGEST = 1e-2  # largest constant that counts as a tolerance
-_SMALLEST = 1e-12  # tolerance of a copy without tolerances: rounding errors of honest outputs
-_FIGURES = 12  # digits of a copy without rounding
 _NAMED = re.compile(r"tol|slack|eps|margin|threshold", re.I)
-_DEFAULTS = {"isclose": 1e-5, "allclose": 1e-5}  # relative tolerances of numpy
+DEFAULT_SIZES = {"isclose": 1e-5, "allclose": 1e-5}  # relative tolerances of numpy
 _EXTREMES = {"min", "max", "minimum", "maximum", "clip", "fmin", "fmax"}
 _IGNORING_NAN = re.compile(r"nan\w+|fmin|fmax")
-_SINGLE = {"float32": 9, "single": 9, "f4": 9, "float16": 5, "half": 5, "f2": 5}
+FIGURES_BY_TYPE = {"float32": 9, "single": 9, "f4": 9, "float16": 5, "half": 5, "f2": 5}
 """Significant digits whose rounding error is a tenth of that of the type."""
 _ORDERING = (ast.Lt, ast.Gt, ast.LtE, ast.GtE)
-
-_HELPERS = '''
-def _culmen_number(value):
-    """The value; ValueError for NaN."""
-    nan = isinstance(value, float) and value != value
-    if not nan and getattr(getattr(value, "dtype", None), "kind", "") in ("f", "c"):
-        nan = bool((value != value).any())
-    if nan:
-        raise ValueError("a comparison with NaN")
-    return value
-
-
-def _culmen_numbers(values):
-    """The values; ValueError for NaN."""
-    if hasattr(values, "dtype"):
-        return _culmen_number(values)
-    return [_culmen_number(value) for value in values]
-
-
-def _culmen_figures(values, digits):
-    """The values in double precision, rounded to this number of significant digits."""
-    import numpy
-
-    values = numpy.asarray(values, dtype=float)
-    with numpy.errstate(all="ignore"):
-        scale = 10.0 ** (digits - 1 - numpy.floor(numpy.log10(numpy.abs(values))))
-        rounded = numpy.round(values * scale) / scale
-    return numpy.where(numpy.isfinite(scale) & numpy.isfinite(rounded), rounded, values)[()]
-
-
-def _culmen_floor(value, decimals):
-    """The value, rounded down to this number of decimals."""
-    import math
-
-    if isinstance(value, (int, str)):
-        return int(value)
-    scale = 10.0**decimals
-    return math.floor(value * scale + 1e-9) / scale
-'''
-
 
 # -- the evaluator's text
 
@@ -140,27 +98,27 @@ def ordering_lines(tree: ast.AST) -> list[int]:
         {
             node.lineno
             for node in ast.walk(tree)
-            if _is_ordering(node) or (isinstance(node, ast.Call) and _leaves_nan_out(node))
+            if is_ordering(node) or (isinstance(node, ast.Call) and leaves_nan_out(node))
         }
     )
 
 
-def _leaves_nan_out(node: ast.Call) -> bool:
-    return _of_numpy(node) and bool(_IGNORING_NAN.fullmatch(_called_name(node)))
+def leaves_nan_out(node: ast.Call) -> bool:
+    return is_of_numpy(node) and bool(_IGNORING_NAN.fullmatch(called_name(node)))
 
 
-def _is_ordering(node: ast.AST) -> TypeGuard[ast.Compare]:
+def is_ordering(node: ast.AST) -> TypeGuard[ast.Compare]:
     return isinstance(node, ast.Compare) and any(isinstance(op, _ORDERING) for op in node.ops)
 
 
 def tolerance_constants(file: str, text: str) -> list[Constant]:
     """Tolerances of a text by their place: numbers, calls that round, types of low precision."""
     tree = syntax_tree(text)
-    nodes = {} if tree is None else {_place(node): node for node in tolerance_numbers(tree)}
+    nodes = {} if tree is None else {place_of(node): node for node in tolerance_numbers(tree)}
     return [Constant(file, nodes[place]) for place in sorted(nodes)]
 
 
-def _place(node: ast.expr) -> tuple[int, int, int, int]:
+def place_of(node: ast.expr) -> tuple[int, int, int, int]:
     return node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0
 
 
@@ -224,12 +182,12 @@ def _named_tolerance(name: str, value: ast.expr, used: set[str]) -> Iterator[ast
 
 
 def _tolerances_of_call(node: ast.Call) -> Iterator[ast.expr]:
-    name = _called_name(node)
-    if name in _DEFAULTS and isinstance(node.func, ast.Attribute) and not _has_tolerance(node):
+    name = called_name(node)
+    if name in DEFAULT_SIZES and isinstance(node.func, ast.Attribute) and not _has_tolerance(node):
         yield node
     if name in _EXTREMES:
         yield from (n for each in node.args for n in _added_numbers(each) if _is_tiny(n))
-    if _low_precision(node):
+    if precision_digits(node):
         yield node
 
 
@@ -247,7 +205,7 @@ def _numbers_inside(node: ast.AST) -> Iterator[ast.expr]:
             yield each
             continue
         if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult | ast.Div):
-            yield from (n for n in (each.left, each.right) if _is_near_one(n))
+            yield from (n for n in (each.left, each.right) if is_near_one(n))
         pending += ast.iter_child_nodes(each)
 
 
@@ -260,7 +218,7 @@ def _added_numbers(node: ast.expr) -> Iterator[ast.expr]:
         yield node
 
 
-def _constant_value(node: ast.AST) -> float | None:
+def constant_value(node: ast.AST) -> float | None:
     """The value of an expression of numbers; None for any other, and for whole literals."""
     if isinstance(node, ast.Constant) and type(node.value) is float:
         return node.value
@@ -299,26 +257,28 @@ def _folded_value(node: ast.AST) -> float | None:
 
 
 def _is_tiny(node: ast.AST) -> bool:
-    value = _constant_value(node)
+    value = constant_value(node)
     return value is not None and 0 < abs(value) <= _LARGEST
 
 
-def _is_near_one(node: ast.AST) -> bool:
-    value = _constant_value(node)
+def is_near_one(node: ast.AST) -> bool:
+    value = constant_value(node)
     return value is not None and 0 < abs(value - 1.0) <= _LARGEST
 
 
-def _called_name(node: ast.Call) -> str:
+def called_name(node: ast.Call) -> str:
     return ast.unparse(node.func).rpartition(".")[2]
 
 
 def _is_rounding(node: ast.Call) -> bool:
-    return _called_name(node) in ("round", "around", "round_") and _decimals(node) is not None
+    return called_name(node) in ("round", "around", "round_") and rounded_decimals(node) is not None
 
 
-def _decimals(node: ast.Call) -> int | None:
+def rounded_decimals(node: ast.Call) -> int | None:
     """Decimals that a call rounds to; None if they are no literal."""
-    is_method = isinstance(node.func, ast.Attribute) and len(node.args) < 2 and not _of_numpy(node)
+    is_method = (
+        isinstance(node.func, ast.Attribute) and len(node.args) < 2 and not is_of_numpy(node)
+    )
     given = [k.value for k in node.keywords if k.arg in ("decimals", "ndigits")]
     given += node.args[0 if is_method else 1 :]
     if not given:
@@ -326,7 +286,7 @@ def _decimals(node: ast.Call) -> int | None:
     return given[0].value if _is_int(given[0]) else None  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _of_numpy(node: ast.Call) -> bool:
+def is_of_numpy(node: ast.Call) -> bool:
     return ast.unparse(node.func).partition(".")[0] in ("np", "numpy", "jnp", "torch")
 
 
@@ -338,134 +298,18 @@ def _is_truncation(node: ast.expr, compare: ast.Compare) -> bool:
     """True for `int(x)` or `floor(x)` as a side of a comparison of sizes."""
     return (
         isinstance(node, ast.Call)
-        and _is_ordering(compare)
-        and _called_name(node) in ("int", "floor", "trunc")
+        and is_ordering(compare)
+        and called_name(node) in ("int", "floor", "trunc")
         and len(node.args) == 1
     )
 
 
-def _low_precision(node: ast.Call) -> int:
+def precision_digits(node: ast.Call) -> int:
     """Digits of a call that turns numbers into single or half precision; 0 for any other."""
-    name = _called_name(node)
-    if name in _SINGLE and len(node.args) == 1:
-        return _SINGLE[name]
+    name = called_name(node)
+    if name in FIGURES_BY_TYPE and len(node.args) == 1:
+        return FIGURES_BY_TYPE[name]
     types = [k.value for k in node.keywords if k.arg == "dtype"]
     types += node.args[:1] if name == "astype" else node.args[1:2] if name == "array" else []
     names = (ast.unparse(each).rpartition(".")[2].strip("'\"") for each in types)
-    return next((_SINGLE[each] for each in names if each in _SINGLE), 0)
-
-
-# -- copies that tolerate less
-
-
-def tightened_sources(sources: Mapping[str, str], share: float = 0.0) -> dict[str, str]:
-    """Files that tolerate violations, by name, with all tolerances reduced to `share` of theirs.
-
-    Their comparisons raise ValueError for NaN.
-    """
-    changed: dict[str, str] = {}
-    for file, text in sources.items():
-        constants, tree = tolerance_constants(file, text), syntax_tree(text)
-        if constants or (tree and ordering_lines(tree)):
-            changed[file] = _rewrite(text, constants, share, strict=True)
-    return changed
-
-
-def tightened_text(text: str, constant: Constant, share: float = 0.0) -> str:
-    """The text with one tolerance reduced to `share` of its value."""
-    return _rewrite(text, [constant], share, strict=False)
-
-
-def _rewrite(text: str, constants: list[Constant], share: float, *, strict: bool) -> str:
-    places = {_place(each.node) for each in constants}
-    tree = parse_python(text)
-    _Tightening(places, share, strict).visit(tree)
-    start = 0
-    for each in tree.body:  # a docstring and imports from the future stay first
-        if isinstance(each, ast.ImportFrom) and each.module == "__future__":
-            start = tree.body.index(each) + 1
-    tree.body[start:start] = parse_python(_HELPERS).body
-    return ast.unparse(ast.fix_missing_locations(tree))
-
-
-class _Tightening(ast.NodeTransformer):
-    """Reduces the tolerances at `places`; with `strict`, comparisons refuse NaN."""
-
-    def __init__(self, places: set[tuple[int, int, int, int]], share: float, strict: bool) -> None:
-        self._places, self._share, self._strict = places, share, strict
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.expr) and _place(node) in self._places:
-            self._places.discard(_place(node))  # a call that rounds is visited inside, too
-            return self._tightened(node)
-        return super().visit(node)
-
-    def _tightened(self, node: ast.expr) -> ast.AST:
-        value = _constant_value(node)
-        if value is not None:
-            base = 1.0 if _is_near_one(node) else 0.0
-            size = max(self._share * abs(value - base), _SMALLEST)
-            return ast.Constant(base + (size if value > base else -size))
-        assert isinstance(node, ast.Call), "numbers and calls are the tolerances of a text"
-        digits, name = _low_precision(node), _called_name(node)
-        self.generic_visit(node)
-        if digits:
-            double = _in_double_precision(node)
-            return _call("_culmen_figures", double, digits if self._share else _FIGURES)
-        if name in _DEFAULTS:
-            return self._with_tolerance(node)
-        decimals = _decimals(node)
-        if decimals is None or name in ("int", "floor", "trunc"):
-            return _call("_culmen_floor", node.args[0], 1 if self._share else _FIGURES)
-        return self._with_decimals(node, decimals + 1 if self._share else _FIGURES)
-
-    def _with_tolerance(self, node: ast.Call) -> ast.Call:
-        """A call of `isclose` with a share of the default tolerance."""
-        of_math = ast.unparse(node.func).startswith("math.")
-        default = 1e-9 if of_math else _DEFAULTS[_called_name(node)]
-        size = max(self._share * default, _SMALLEST)
-        names = ("rel_tol",) if of_math else ("rtol", "atol")
-        node.keywords += [ast.keyword(name, ast.Constant(size)) for name in names]
-        return node
-
-    def _with_decimals(self, node: ast.Call, decimals: int) -> ast.Call:
-        """A call that rounds to more decimals."""
-        node.keywords = [k for k in node.keywords if k.arg not in ("decimals", "ndigits")]
-        is_method = isinstance(node.func, ast.Attribute) and not _of_numpy(node)
-        node.args = [*node.args[: 0 if is_method else 1], ast.Constant(decimals)]
-        return node
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        self.generic_visit(node)
-        if self._strict and _is_ordering(node):
-            node.left = _call("_culmen_number", node.left)
-            node.comparators = [_call("_culmen_number", each) for each in node.comparators]
-        return node
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        builtin = isinstance(node.func, ast.Name) and node.func.id in ("min", "max", "sorted")
-        if self._strict and builtin and not any(isinstance(n, ast.Starred) for n in node.args):
-            helper = "_culmen_numbers" if len(node.args) == 1 else "_culmen_number"
-            node.args = [_call(helper, each) for each in node.args]
-        elif self._strict and _leaves_nan_out(node):
-            node.args = [_call("_culmen_number", each) for each in node.args]
-        return node
-
-
-def _call(name: str, value: ast.expr, *more: int) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), [value, *map(ast.Constant, more)], [])
-
-
-def _in_double_precision(node: ast.Call) -> ast.expr:
-    """The call, with its type replaced by double precision; the number of `float32(x)`."""
-    if _called_name(node) in _SINGLE:
-        return node.args[0]
-    double = ast.Name("float", ast.Load())
-    for keyword in node.keywords:
-        if keyword.arg == "dtype":
-            keyword.value = double
-    first = 0 if _called_name(node) == "astype" else 1
-    if not any(keyword.arg == "dtype" for keyword in node.keywords):
-        node.args[first] = double
-    return node
+    return next((FIGURES_BY_TYPE[each] for each in names if each in FIGURES_BY_TYPE), 0)

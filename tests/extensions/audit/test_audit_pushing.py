@@ -18,13 +18,13 @@ from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.task import NOT_PUSHED, Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.evaluate.integrity.outputs import (
+from culmen.extensions.audit.outputs import (
     insert_code,
     json_blocks,
     output_prelude,
     reported_blocks,
 )
-from culmen.evaluate.integrity.pushing import OutputPushes
+from culmen.extensions.audit.pushing import OutputPushes
 from culmen.run.study import Study
 from culmen.store import views
 from tests.evaluate.conftest import need
