@@ -174,7 +174,8 @@ def task_from_files(
     seeds, islands = _initial_programs(program, settings)
     longest = usual.max_code_length if contract in DEFAULTS else Surface().max_chars
     surface = _build_surface(suffix, settings, seeds, longest)
-    limits = _build_limits(settings, config, usual.timeout)
+    seconds = settings.get("evaluator", "timeout", usual.timeout)
+    limits = Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
     objective = Objective()
     task = Task(
         name=evaluator_path.parent.name,
@@ -219,12 +220,10 @@ def _system_text(settings: OpenEvolveConfig, text: str) -> str:
     return "" if text == "system_message" else text.strip()
 
 
-def _read_initial_program(program: Path | None) -> tuple[dict[str, str], ...]:
-    if program is None:
-        return ()
-    text = read_text(program)
-    check_text(text, str(program))
-    return ({program.name: text},)
+def _program_text(path: Path) -> str:
+    text = read_text(path)
+    check_text(text, str(path))
+    return text
 
 
 def _imported_packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
@@ -281,7 +280,7 @@ def _initial_programs(
     program: Path | None, settings: OpenEvolveConfig
 ) -> tuple[tuple[dict[str, str], ...], tuple[int, ...]]:
     """The initial programs, and the island of each if the file places them."""
-    seeds = _read_initial_program(program)
+    seeds = () if program is None else ({program.name: _program_text(program)},)
     islands = [0]
     for island, name in enumerate(settings.get("database", "island_initial_programs", [])):
         if name is None or program is None:
@@ -290,9 +289,7 @@ def _initial_programs(
         if not path.is_file():
             what, fix = f"names '{name}', which does not exist", "correct the path"
             raise settings.fault("database", "island_initial_programs", what, fix)
-        text = read_text(path)
-        check_text(text, str(path))
-        seeds = (*seeds, {program.name: text})
+        seeds = (*seeds, {program.name: _program_text(path)})
         islands.append(island)
     return seeds, tuple(islands) if len(islands) > 1 else ()
 
@@ -306,11 +303,6 @@ def _build_surface(
     length = max(settings.get("", "max_code_length", usual), longest)
     enforced = settings.get("", "enforce_evolve_blocks", False)
     return Surface(markers="enforced" if enforced else "optional", language=known, max_chars=length)
-
-
-def _build_limits(settings: OpenEvolveConfig, config: Path | None, usual: float) -> Limits:
-    seconds = settings.get("evaluator", "timeout", usual)
-    return Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
 
 
 def _feature_dimensions(settings: OpenEvolveConfig, usual: Defaults) -> tuple[str, ...]:
