@@ -107,7 +107,9 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
         "traces": state.end().as_json(),
         "score": _score_of(metrics, request),
         "metrics": {
-            key: value for key, value in map(_metric_item, metrics.items()) if _is_number(value)
+            str(key): number
+            for key, value in metrics.items()
+            if _is_number(number := metric_or_type(value))
         },
         "feedback": "\n".join(
             f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
@@ -245,10 +247,6 @@ def combined_fitness(metrics: JsonObject, features: list[str], flags: bool = Fal
         return score
     kind = score_or_type(metrics.get("combined_score"))
     return kind if isinstance(kind, str) else None  # what is no number there is none here
-
-
-def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:
-    return str(pair[0]), metric_or_type(pair[1])
 
 
 def _is_number(value: object) -> TypeGuard[int | float]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
 from culmen.core.inside import path_inside
@@ -103,9 +103,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             "a cascade has two stages"
         )
         others = (each.replace("OpenEvolve", "SkyDiscover") for each in task.notes)
-        task = msgspec.structs.replace(
-            task, name=folder.name, root=str(folder), notes=(note, *others)
-        )
+        task = replace(task, name=folder.name, root=str(folder), notes=(note, *others))
     others = sorted(
         p.name
         for p in folder.glob("*.y*ml")
@@ -115,7 +113,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     if not others:
         return task
     note = f"settings are read from config.yaml only; there is also {', '.join(others)}"
-    return msgspec.structs.replace(task, notes=(*task.notes, note))
+    return replace(task, notes=(*task.notes, note))
 
 
 def _find_evaluator(folder: Path) -> Path:
@@ -205,7 +203,7 @@ def _with_settings(
     )
     common = _system_text(settings, settings.get("prompt", "system_message", ""))
     own = settings.get("prompt", "island_system_messages", [])
-    return msgspec.structs.replace(
+    return replace(
         task,
         features=_feature_dimensions(settings, usual),
         system=common,
