@@ -216,7 +216,7 @@ def test_the_commands_of_the_readme(tmp_path: Path) -> None:
             check=False,
         )
 
-    assert command("generate", "load.json", "--entries", "200", "--layers", "1").returncode == 0
+    loads.write(tmp_path / "load.json", loads.generate(0, 200, "shifting", 1, layers=1))
     assert command("shrink", "load.json", "small.json").returncode == 0
     long, short = (loads.read(tmp_path / name) for name in ("load.json", "small.json"))
     assert [each.tolist() for each in long] == [each.tolist() for each in short]

@@ -90,6 +90,15 @@ def test_a_history_ends_before_its_target() -> None:
             assert known[ends[user] : ends[user + 1]].tolist() == whole[:-back][-5:]
 
 
+HEADER = "user_id,video_id,play_duration,video_duration,time,date,timestamp,watch_ratio"
+
+
+def write_log(path: Path, *columns: Any) -> None:
+    """A log with the published columns; those that are not used hold zeros."""
+    rows = (f"{user},{video},0,0,0,0,{second:.3f},0" for user, video, second in zip(*columns))
+    path.write_text("\n".join([HEADER, *rows]) + "\n")
+
+
 # -- the log
 # -------------------------------------------------------------------------------------------------------
 
@@ -100,9 +109,7 @@ def test_a_log_survives_its_file_and_preparation(tmp_path: Path) -> None:
         interactions.generate(seed=seed, users=20, videos=30, mean=10) for seed in (4, 5)
     )
     assert all(np.array_equal(a, b) for a, b in zip(log, again)) and len(log[0]) != len(other[0])
-    interactions.write(tmp_path / "log.csv", *log)
-    header = (tmp_path / "log.csv").read_text().splitlines()[0]
-    assert header == "user_id,video_id,play_duration,video_duration,time,date,timestamp,watch_ratio"
+    write_log(tmp_path / "log.csv", *log)
     first = interactions.load(tmp_path / "log.csv")
     direct = interactions.sequences(*log)
     assert all(np.allclose(a, b, atol=1e-3) for a, b in zip(first[:3], direct[:3]))
@@ -166,9 +173,7 @@ def test_the_papers_settings_ask_for_the_papers_log(tmp_path: Path) -> None:
 
 
 def test_another_log_than_the_published_one_is_noted(tmp_path: Path) -> None:
-    interactions.write(
-        tmp_path / "log.csv", *interactions.generate(seed=4, users=20, videos=30, mean=10)
-    )
+    write_log(tmp_path / "log.csv", *interactions.generate(seed=4, users=20, videos=30, mean=10))
     line = [sys.executable, str(FOLDER / "interactions.py"), "prepare", "log.csv", "log.npz"]
     done = subprocess.run(line, cwd=tmp_path, check=True, capture_output=True, text=True)
     assert "20 users" in done.stdout and "not the published big_matrix.csv" in done.stdout
@@ -196,7 +201,7 @@ def light(folder: Path, log: bool = False) -> Path:
     if log:
         (folder / "data").mkdir()
         made = interactions.generate(seed=9, users=20, videos=25, mean=8)
-        interactions.write(folder / "data" / "big_matrix.csv", *made)
+        write_log(folder / "data" / "big_matrix.csv", *made)
     return folder
 
 

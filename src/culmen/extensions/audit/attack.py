@@ -57,13 +57,10 @@ def all_attacks() -> dict[str, Attack]:
     return {name[:-3]: _read_attack(name[:-3]) for name in found if not name.startswith("_")}
 
 
-def _attack_text(name: str) -> str:
-    return (files("culmen.extensions.audit") / "attacks" / f"{name}.py").read_text(encoding="utf-8")
-
-
 def _read_attack(name: str) -> Attack:
     head: JsonObject = {}
-    lines = _attack_text(name).splitlines(keepends=True)
+    text = (files("culmen.extensions.audit") / "attacks" / f"{name}.py").read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
     while lines and (found := _HEAD.match(lines[0])):
         head[found[1]] = found[2].strip()
         lines.pop(0)

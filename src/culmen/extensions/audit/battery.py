@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-import msgspec
+from msgspec.structs import replace
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
@@ -27,14 +27,12 @@ from culmen.extensions.audit.attack import (
     all_attacks,
 )
 from culmen.extensions.audit.outputs import reported_facts
-from culmen.extensions.audit.sandbox import Baseline, Make, SandboxCopy
+from culmen.extensions.audit.sandbox import Baseline, Make, SandboxCopy, attack_try
 from culmen.extensions.audit.tightened import TightenedEvaluator
 from culmen.extensions.audit.tolerance import ToleranceProbe
 from culmen.jail import procfs
 
 TIGHTENED, CHECKS = "tightened", 3  # name of the outcome of `_tightened`, and its evaluations
-# seconds for an attack: a constant, plus a multiple of the honest program's time
-_MARGIN, _TIMES = 5.0, 10.0
 _PATIENCE = 3.0  # seconds for the kernel to remove the processes of an evaluation
 Tell = Callable[[str], None]
 
@@ -111,7 +109,7 @@ class AttackBattery:
         if self._may_tighten():
             outcomes.append(await self._tightened_outcome(observations[0]))
         await self.sandbox.limit_seconds(
-            _MARGIN + _TIMES * max(observation.seconds for observation in observations)
+            sandbox.attack_seconds(max(each.seconds for each in observations))
         )
         if self.sandbox.part:
             self.blocks = await sandbox.output_shape(self.sandbox)
@@ -219,7 +217,7 @@ class AttackBattery:
         changed = self.sandbox.revert_changes(before)
         if changed and outcome.result in ("held", "look"):
             text = f"changed {', '.join(changed)} in the evaluator's folder"
-            return msgspec.structs.replace(outcome, result="effect", evidence=text)
+            return replace(outcome, result="effect", evidence=text)
         return outcome
 
     def _inapplicable_reason(self, attack: Attack) -> str:
@@ -260,8 +258,7 @@ class AttackBattery:
             return self._make_outcome(
                 attack, "held", "half the size scores differently: more than ratios count", []
             )
-        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
-        tries = [_attack_try(value, observation) for value, observation in evaluated]
+        evaluated, tries = await self._evaluate_values(attack)
         each = controls if len(controls) > 1 else (controls or [None]) * len(evaluated)
         paying = [
             (*tried, control)
@@ -277,7 +274,7 @@ class AttackBattery:
                 outcome = self._gamed_outcome(attack, text, tries, best)
                 # zeros can be a good answer; cheap and accepted, but only faster, they never are
                 honest = attack.name == "cheap" and not self.sandbox.task.evaluator.metric
-                return msgspec.structs.replace(outcome, result="look") if honest else outcome
+                return replace(outcome, result="look") if honest else outcome
         accepted = self._accepted_tries(tries, controls[0] if controls else None)
         if attack.cause == "finite" and accepted:
             first = accepted[0]
@@ -329,7 +326,7 @@ class AttackBattery:
                 else f"; certified {observation.certified!r}"
             )
         outcome = self._make_outcome(attack, "gamed", text, tries, places=True)
-        return msgspec.structs.replace(
+        return replace(
             outcome, scored=observation.score, certified=observation.certified, false=is_false
         )
 
@@ -354,6 +351,13 @@ class AttackBattery:
             tries=tuple(tries),
         )
 
+    async def _evaluate_values(
+        self, attack: Attack
+    ) -> tuple[list[tuple[object, Observation]], list[AttackTry]]:
+        """Each value of an attack with its observation, and the same for the report."""
+        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
+        return evaluated, [attack_try(*each) for each in evaluated]
+
     async def _evaluate_value(self, attack: Attack, value: object) -> Observation:
         facts = {"forged": self.baseline.forged_score(), "processes": _own_processes()}
         return await self.sandbox.evaluate(self.sandbox.attacked_parts(attack, value, **facts))
@@ -363,8 +367,7 @@ class AttackBattery:
     async def _effect_outcome(self, attack: Attack) -> AttackOutcome:
         if attack.effect == "random":
             return await self._random_outcome(attack)
-        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
-        tries = [_attack_try(value, observation) for value, observation in evaluated]
+        evaluated, tries = await self._evaluate_values(attack)
         text = (
             await self._end_leftover_process()
             if attack.effect == "stays"
@@ -414,11 +417,8 @@ class AttackBattery:
 
     async def _random_outcome(self, attack: Attack) -> AttackOutcome:
         """Outcome of an attack on random generators, which the candidate leaves seeded."""
-        evaluated = [(value, await self._evaluate_value(attack, value)) for value in attack.values]
-        tries, scores = (
-            [_attack_try(value, observation) for value, observation in evaluated],
-            [observation.score for _, observation in evaluated if observation.score is not None],
-        )
+        evaluated, tries = await self._evaluate_values(attack)
+        scores = [each.score for _, each in evaluated if each.score is not None]
         ranked = sorted(scores, key=self.baseline.objective.reward)
         if not ranked or not self.baseline.is_clearly_better(ranked[-1], ranked[0]):
             return self._make_outcome(
@@ -438,7 +438,7 @@ class AttackBattery:
         outcome = self._make_outcome(
             attack, "look" if is_random else "gamed", text, tries, places=True
         )
-        return msgspec.structs.replace(outcome, honest=fmean(scores), scored=best)
+        return replace(outcome, honest=fmean(scores), scored=best)
 
 
 def _held_doubts(honest: HonestResult, objective: Objective) -> Iterator[str]:
@@ -465,19 +465,19 @@ def _determinism_outcome(honest: HonestResult, task: Task) -> AttackOutcome:
             f"the same evaluation with the same random seed varies by {honest.noise:.3g} (standard "
             "deviation)"
         )
-        return msgspec.structs.replace(outcome, result="look", evidence=text, scored=honest.lucky)
+        return replace(outcome, result="look", evidence=text, scored=honest.lucky)
     if honest.seed_noise:
         text = (
             f"random seeds change it by {honest.seed_noise:.3g}; the best of {sandbox.OTHER} is "
             f"{honest.lucky!r}"
         )
         result: Result = "gamed" if task.deterministic else "look"
-        return msgspec.structs.replace(outcome, result=result, evidence=text, scored=honest.lucky)
+        return replace(outcome, result=result, evidence=text, scored=honest.lucky)
     text = (
         f"{sandbox.SAME} equal evaluations and {sandbox.OTHER - 1} with other random seeds all "
         "agree"
     )
-    return msgspec.structs.replace(outcome, evidence=text)
+    return replace(outcome, evidence=text)
 
 
 _LUCK = "The best of many noisy scores is best partly by luck."
@@ -497,16 +497,6 @@ def _how_held(tries: Sequence[AttackTry]) -> str:
         word = "scored no better" if attempt.score is not None else attempt.reason or attempt.status
         ends[word] = ends.get(word, 0) + 1
     return ", ".join(f"{count} x {word.replace('_', ' ')}" for word, count in ends.items())
-
-
-def _attack_try(value: object, observation: Observation) -> AttackTry:
-    return AttackTry(
-        value,
-        observation.status.value,
-        observation.score,
-        observation.certified,
-        observation.reason,
-    )
 
 
 def _own_processes() -> list[tuple[int, str]]:

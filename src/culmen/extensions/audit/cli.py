@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
+from msgspec.structs import replace
 
 from culmen.cli.screen import Answer, Screen
 from culmen.cli.verbs import (
@@ -224,7 +225,10 @@ def _show_table(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
         (
             outcome.result,
             outcome.title,
-            *("" if v is None else f"{v:.10g}" for v in _outcome_scores(outcome)),
+            *(
+                "" if v is None or outcome.scored is None else f"{v:.10g}"
+                for v in (outcome.honest, outcome.scored, outcome.certified)
+            ),
             ", ".join(f"{place.file}:{place.line}" for place in outcome.places),
         )
         for outcome in outcomes
@@ -233,14 +237,6 @@ def _show_table(screen: Screen, outcomes: Sequence[AttackOutcome]) -> None:
         ["result", "attack", "honest", "scored", "certified", "line"],
         rows,
         right="honest scored certified",
-    )
-
-
-def _outcome_scores(outcome: AttackOutcome) -> tuple[float | None, float | None, float | None]:
-    return (
-        (None, None, None)
-        if outcome.scored is None
-        else (outcome.honest, outcome.scored, outcome.certified)
     )
 
 
@@ -411,7 +407,7 @@ def _admission_signs(path: Path) -> list[AuditedSign]:
 def _add_sign(signs: dict[tuple[str, str, str], AuditedSign], sign: AuditedSign) -> None:
     key = (sign.candidate, sign.sign, sign.evidence)
     before = signs.get(key)
-    signs[key] = sign if before is None else msgspec.structs.replace(before, times=before.times + 1)
+    signs[key] = sign if before is None else replace(before, times=before.times + 1)
 
 
 def _sign_with_meaning(path: Path, each: AuditedSign) -> AuditedSign:
@@ -424,10 +420,10 @@ def _sign_with_meaning(path: Path, each: AuditedSign) -> AuditedSign:
 
     meaning = SIGNS.get(each.sign, (each.grave, ""))[1]
     if not each.candidate or not each.grave:
-        return msgspec.structs.replace(each, meaning=meaning)
+        return replace(each, meaning=meaning)
     row = views.candidate_detail(path, each.candidate, observations=0, children=0).row
     score = each.score if each.score is not None else row.mean
-    return msgspec.structs.replace(each, meaning=meaning, score=score, certified=row.certified)
+    return replace(each, meaning=meaning, score=score, certified=row.certified)
 
 
 def _lucky_winner_signs(path: Path) -> Iterable[AuditedSign]:

@@ -26,7 +26,7 @@ from culmen.core.evaluation import Case, Observation, Status
 from culmen.core.ports import Backend
 from culmen.core.spread import pooled_deviation
 from culmen.core.task import Objective, Task
-from culmen.extensions.audit.attack import Attack, HonestResult, all_attacks
+from culmen.extensions.audit.attack import Attack, AttackTry, HonestResult, all_attacks
 from culmen.extensions.audit.outputs import (
     callable_functions,
     has_own_backend,
@@ -40,6 +40,7 @@ ROLLOUT = "tests judge what an agent does with it"  # where evaluations are roll
 MOST_BYTES = 256 * 2**20  # of an evaluator's folder
 _SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "openevolve_output")
 Make = Callable[[Task], Backend]
+_SCORER = 20.0  # least seconds of a scorer
 
 
 class SandboxCopy:
@@ -80,15 +81,12 @@ class SandboxCopy:
 
     async def limit_seconds(self, seconds: float) -> None:
         """Limit the time of evaluations: a hanging attack need not use the task's full limit."""
-        limits = self.task.limits
-        if seconds >= limits.seconds:
-            return
-        scorer = min(limits.scorer_seconds, max(seconds, 20.0))  # least seconds of a scorer
-        limits = msgspec.structs.replace(limits, seconds=seconds, scorer_seconds=scorer)
-        self.task = msgspec.structs.replace(self.task, limits=limits)
-        await self.backend.close()
-        self.backend = self.make(self.task)
-        await self.start()
+        limited = limited_task(self.task, seconds)
+        if limited.limits.seconds < self.task.limits.seconds:
+            self.task = limited
+            await self.backend.close()
+            self.backend = self.make(self.task)
+            await self.start()
 
     async def evaluate(
         self, parts: Mapping[str, str], seed: int = 0, certify: bool = True
@@ -161,21 +159,40 @@ class SandboxCopy:
         """Names of changed files; the copy is then restored."""
         after = self.copied_file_states()
         names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-        if names:
-            self.restore_folder()
-        return names
-
-    def restore_folder(self) -> None:
-        """Restore the copy."""
-        if self.folder is not None:
+        if names and self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
             _fill_copy(Path(self.original.evaluator.path).parent, self.folder, self.canary)
+        return names
 
     async def close(self) -> None:
         """Close the backend and remove the copy."""
         await self.backend.close()
         if self.folder is not None:
             shutil.rmtree(self.folder.parent, ignore_errors=True)
+
+
+def limited_task(task: Task, seconds: float) -> Task:
+    """The task with no longer evaluations than that."""
+    limits, seconds = task.limits, min(task.limits.seconds, seconds)
+    scorer = min(limits.scorer_seconds, max(seconds, _SCORER))
+    limits = msgspec.structs.replace(limits, seconds=seconds, scorer_seconds=scorer)
+    return msgspec.structs.replace(task, limits=limits)
+
+
+def attack_seconds(honest: float) -> float:
+    """Time for an attack on a program that took `honest` seconds."""
+    return 5.0 + 10.0 * honest
+
+
+def attack_try(value: object, observation: Observation) -> AttackTry:
+    """An evaluation of an attack, for the report."""
+    return AttackTry(
+        value,
+        observation.status.value,
+        observation.score,
+        observation.certified,
+        observation.reason,
+    )
 
 
 def copy_task_folder(task: Task, canary: str) -> tuple[Path | None, str]:

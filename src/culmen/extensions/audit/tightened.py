@@ -10,12 +10,11 @@ them then scores better.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import IsolationError, TaskError
@@ -28,11 +27,8 @@ from culmen.extensions.audit import sandbox, tolerances
 from culmen.extensions.audit.copies import tightened_sources
 
 TENTH = 0.1  # factor by which tolerances shrink
-# seconds for an evaluation: a constant, plus a multiple of the first; least seconds of a scorer
-_MARGIN, _TIMES, _SCORER = 5.0, 10.0, 20.0
 # results that depend on the output rather than on time
 _REFUSED = (Status.OK, Status.INVALID, Status.ERROR, Status.REJECTED)
-Make = Callable[[Task], Backend]
 
 
 class _Looked(NamedTuple):
@@ -48,7 +44,7 @@ class TightenedEvaluator:
     `make` builds a backend for a copy of the task.
     """
 
-    def __init__(self, task: Task, make: Make) -> None:
+    def __init__(self, task: Task, make: sandbox.Make) -> None:
         self._task, self._make = task, make
         self._backends: dict[float, Backend] = {}
         self._open = AsyncExitStack()
@@ -82,7 +78,7 @@ class TightenedEvaluator:
         signs = seen.signs if finding.sign is None else (*seen.signs, finding.sign)
         usage = seen.usage + Usage(evaluations=self._used)
         tightened = {**seen.artifacts, "tolerance": finding.text}
-        return msgspec.structs.replace(seen, signs=signs, usage=usage, artifacts=tightened)
+        return replace(seen, signs=signs, usage=usage, artifacts=tightened)
 
     async def close(self) -> None:
         """Close the backends and remove the copies."""
@@ -186,11 +182,8 @@ class TightenedEvaluator:
         self._open.callback(shutil.rmtree, folder.parent, ignore_errors=True)
         for name, text in tightened_sources(self._sources or {}, share).items():
             Path(folder / name).write_text(text, encoding="utf-8")
-        limits, task = self._task.limits, sandbox.relocated_task(self._task, folder)
-        seconds_limit = min(limits.seconds, _MARGIN + _TIMES * seconds)
-        scorer = min(limits.scorer_seconds, max(seconds_limit, _SCORER))
-        limits = msgspec.structs.replace(limits, seconds=seconds_limit, scorer_seconds=scorer)
-        backend = self._make(msgspec.structs.replace(task, limits=limits))
+        task = sandbox.relocated_task(self._task, folder)
+        backend = self._make(sandbox.limited_task(task, sandbox.attack_seconds(seconds)))
         self._open.push_async_callback(backend.close)
         await backend.start()
         return backend

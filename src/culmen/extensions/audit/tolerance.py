@@ -13,14 +13,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from culmen.core.errors import UserError
 from culmen.core.evaluation import Observation
 from culmen.extensions.audit import locate, tolerances
-from culmen.extensions.audit.attack import AttackOutcome, AttackTry, EvaluatorLine, all_attacks
+from culmen.extensions.audit.attack import AttackOutcome, EvaluatorLine, all_attacks
 from culmen.extensions.audit.copies import tightened_sources, tightened_text
-from culmen.extensions.audit.sandbox import Baseline, SandboxCopy
+from culmen.extensions.audit.sandbox import Baseline, SandboxCopy, attack_try
 
 SIZES = (1e-9, 1e-8, 1e-7, 3e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 _FIRST = (1e-8, 1e-6)  # tried in every direction before a direction is followed
@@ -77,26 +77,23 @@ class ToleranceProbe:
         ]
         if not rising:
             tries = tuple(
-                _push_try(push, observation) for push, observation in self.observations.items()
+                attack_try(list(push), observation)
+                for push, observation in self.observations.items()
             )
             text = (
                 f"{len(tries)} pushes of up to {_FIRST[-1]:g} in {len(self._directions)} "
                 "directions: none paid"
             )
-            return await self._settled_outcome(
-                msgspec.structs.replace(held, evidence=text, tries=tries)
-            )
+            return await self._settled_outcome(replace(held, evidence=text, tries=tries))
         await self._try_pushes([(*direction, size) for direction in rising for size in SIZES])
         best = [await self._best_push(direction) for direction in rising]
         pushes = sorted((push for push in best if push), key=self._push_reward, reverse=True)
         judged = [await self._push_outcome(held, push) for push in pushes[:3]]
         tries = tuple(
-            _push_try(push, observation) for push, observation in self.observations.items()
+            attack_try(list(push), observation) for push, observation in self.observations.items()
         )
         order = ("gamed", "look", "inconclusive", "held")
-        return msgspec.structs.replace(
-            min(judged, key=lambda outcome: order.index(outcome.result)), tries=tries
-        )
+        return replace(min(judged, key=lambda outcome: order.index(outcome.result)), tries=tries)
 
     async def _settled_outcome(self, held: AttackOutcome) -> AttackOutcome:
         """Held, or inconclusive if the program's output comes nowhere near the tolerances."""
@@ -104,20 +101,14 @@ class ToleranceProbe:
         if not lines or self.sandbox.task.evaluator.verifier:
             return held
         await self._try_pushes([(*direction, _FAR) for direction in self._directions])
-        if any(
-            self.observations[*direction, _FAR].score is None
-            or self._has_lost_score((*direction, _FAR))
-            for direction in self._directions
-        ):
+        far = [self.observations[*direction, _FAR].score for direction in self._directions]
+        # a refused output may score 0, too
+        if None in far or (0 in far and self.baseline.best):
             return held
         text = (
             f"{held.evidence}, but its output is not near the edge of the feasible region; {_BRING}"
         )
-        return msgspec.structs.replace(held, result="inconclusive", evidence=text, places=lines)
-
-    def _has_lost_score(self, push: Push) -> bool:
-        """True if this push lost the whole score, as when a refused output scores 0."""
-        return self.observations[push].score == 0 and self.baseline.best != 0
+        return replace(held, result="inconclusive", evidence=text, places=lines)
 
     async def _try_pushes(self, pushes: Sequence[Push]) -> None:
         untried = [push for push in dict.fromkeys(pushes) if push not in self.observations]
@@ -182,7 +173,7 @@ class ToleranceProbe:
     async def _push_outcome(self, held: AttackOutcome, push: Push) -> AttackOutcome:
         observation, beyond = self.observations[push], self._worse_beyond(push)
         assert observation.score is not None
-        outcome = msgspec.structs.replace(held, scored=observation.score)
+        outcome = replace(held, scored=observation.score)
         if self.sandbox.task.evaluator.verifier:
             return await self._certified_outcome(outcome, push, observation.score)
         if beyond is None or not self._has_cliff(push, beyond):
@@ -191,17 +182,17 @@ class ToleranceProbe:
             )
             lines = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
             result = "inconclusive" if lines else "held"
-            return msgspec.structs.replace(outcome, result=result, evidence=text, places=lines)
+            return replace(outcome, result=result, evidence=text, places=lines)
         edge = f"{_push_words(push)} pays ({observation.score!r}); {beyond[2]:.3g} is refused"
         proven = await self._proven_lines(push)
         if proven:
             text = (
                 f"{edge}; with the tolerance tightened it is refused and the honest output is not"
             )
-            return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=proven)
+            return replace(outcome, result="gamed", evidence=text, places=proven)
         lines = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         text = f"{edge}: a tolerance, unless the honest output has just that distance from the edge"
-        return msgspec.structs.replace(outcome, result="look", evidence=text, places=lines)
+        return replace(outcome, result="look", evidence=text, places=lines)
 
     async def _certified_outcome(
         self, outcome: AttackOutcome, push: Push, score: float
@@ -211,13 +202,13 @@ class ToleranceProbe:
         places = locate.evaluator_lines("tolerance", self.sandbox.evaluators)
         if observation.certified is None:
             text = f"{_push_words(push)} scores {score!r}; the exact verifier does not accept it"
-            return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=places)
-        outcome = msgspec.structs.replace(outcome, certified=observation.certified)
+            return replace(outcome, result="gamed", evidence=text, places=places)
+        outcome = replace(outcome, certified=observation.certified)
         if self.baseline.is_clearly_better(score, observation.certified):
             text = f"{_push_words(push)} scores {score!r}; certified {observation.certified!r}"
-            return msgspec.structs.replace(outcome, result="gamed", evidence=text, places=places)
+            return replace(outcome, result="gamed", evidence=text, places=places)
         text = f"{_push_words(push)} pays, and the verifier certifies all of it: an honest gain"
-        return msgspec.structs.replace(outcome, evidence=text)
+        return replace(outcome, evidence=text)
 
     async def _proven_lines(self, push: Push) -> tuple[EvaluatorLine, ...]:
         """Lines of the evaluator whose tolerance causes the gain.
@@ -231,25 +222,18 @@ class ToleranceProbe:
         proven: dict[tuple[str, int], EvaluatorLine] = {}
         for file, text in self.sandbox.evaluators.items():
             for constant in tolerances.tolerance_constants(file, text):
-                if await self._can_refute(push, file, text, constant):
+                changed = {file: tightened_text(text, constant)}
+                if await self._is_push_refused(push, changed):
                     words = text.splitlines()[constant.line - 1].strip()
                     line = EvaluatorLine(file, constant.line, words)
                     proven[file, constant.line] = known.get((file, constant.line), line)
-        if not proven and len(known) > 1 and await self._can_refute_together(push):
-            proven = known
+        if not proven and len(known) > 1:  # two tolerances may admit the same push
+            changed = tightened_sources(self.sandbox.evaluators)
+            proven = known if await self._is_push_refused(push, changed) else {}
         if not proven:
             return ()
-        found = {key: msgspec.structs.replace(each, proven=True) for key, each in proven.items()}
+        found = {key: replace(each, proven=True) for key, each in proven.items()}
         return tuple({**found, **{k: each for k, each in known.items() if k not in found}}.values())
-
-    async def _can_refute(
-        self, push: Push, file: str, text: str, constant: tolerances.Constant
-    ) -> bool:
-        return await self._is_push_refused(push, {file: tightened_text(text, constant)})
-
-    async def _can_refute_together(self, push: Push) -> bool:
-        """True if all tolerances, reduced at once, refuse the push: two may admit the same one."""
-        return await self._is_push_refused(push, tightened_sources(self.sandbox.evaluators))
 
     async def _is_push_refused(self, push: Push, changed: dict[str, str]) -> bool:
         try:
@@ -297,13 +281,3 @@ def _push_words(push: Push) -> str:
         "less": "lowered",
     }
     return f"{what} {verbs[how]} by {size:.3g}"
-
-
-def _push_try(push: Push, observation: Observation) -> AttackTry:
-    return AttackTry(
-        list(push),
-        observation.status.value,
-        observation.score,
-        observation.certified,
-        observation.reason,
-    )

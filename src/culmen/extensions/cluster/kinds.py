@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
     from culmen.core.options import BackendChoice
     from culmen.core.ports import Backend
     from culmen.core.task import Task
-    from culmen.extensions.cluster.remote import Carrier
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class ClusterKind:
     extra: str
     workers: int | None
     has_address: bool
-    carrier: Callable[[BackendChoice, int, Callable[[str], None] | None], Carrier]
-    """The connection to the cluster, from the choice, the workers and a receiver of messages."""
+    carrier: str
+    """Address of the connection's class."""
 
     def make_backend(
         self,
@@ -37,27 +37,13 @@ class ClusterKind:
         """The backend, not yet started."""
         from culmen.extensions.cluster.remote import RemoteBackend
 
-        carrier = self.carrier(choice, workers, on_message)
+        module, _, name = self.carrier.partition(":")
+        carrier = getattr(import_module(module), name)(choice, workers, on_message)
         return RemoteBackend(
             task, workers, carrier, require, scoring=scoring, on_message=on_message
         )
 
 
-def _ray_carrier(
-    choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None
-) -> Carrier:
-    from culmen.extensions.cluster.ray import RayCarrier
-
-    return RayCarrier(choice, on_message)
-
-
-def _slurm_carrier(
-    choice: BackendChoice, workers: int, on_message: Callable[[str], None] | None
-) -> Carrier:
-    from culmen.extensions.cluster.slurm import SlurmCarrier
-
-    return SlurmCarrier(choice, workers, on_message)
-
-
-RAY = ClusterKind("ray", "'culmen[ray]'", 0, True, _ray_carrier)
-SLURM = ClusterKind("submitit", "'culmen[slurm]'", None, False, _slurm_carrier)
+_HERE = "culmen.extensions.cluster"
+RAY = ClusterKind("ray", "'culmen[ray]'", 0, True, f"{_HERE}.ray:RayCarrier")
+SLURM = ClusterKind("submitit", "'culmen[slurm]'", None, False, f"{_HERE}.slurm:SlurmCarrier")

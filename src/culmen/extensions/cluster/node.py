@@ -267,11 +267,11 @@ ASLEEP = b"asleep "  # no JSON answer begins like this
 _LOOK_SECONDS, _IDLE_LOOK_SECONDS = 0.05, 1.0
 
 
-class NodeActor:
+class NodeActor(NodeEvaluator):
     """A `NodeEvaluator` as a Ray actor; calls before its start wait."""
 
     def __init__(self) -> None:
-        self._node = NodeEvaluator()
+        super().__init__()
         self._greeting: bytes | None = None
         self._over = False
 
@@ -279,26 +279,14 @@ class NodeActor:
         """See `NodeEvaluator`; a second call repeats the first answer."""
         await self._end_of_rest()
         if self._greeting is None:
-            self._greeting = await self._node.begin(parcel, name, terms)
+            self._greeting = await super().begin(parcel, name, terms)
         return self._greeting
 
     async def evaluate(self, number: str, job: bytes, seconds: float) -> bytes:
         """See `NodeEvaluator`; an actor that is about to rest takes no task any more."""
         if self._greeting is None or self._over:
             return messages.dump_struct(NodeReply(lost="no_evaluator"))
-        return await self._node.evaluate(number, job, seconds)
-
-    async def next_questions(self) -> list[tuple[str, bytes]]:
-        """See `NodeEvaluator`."""
-        return await self._node.next_questions()
-
-    async def deliver_reply(self, key: str, reply: bytes) -> None:
-        """See `NodeEvaluator`."""
-        self._node.deliver_reply(key, reply)
-
-    async def cancel(self, number: str) -> None:
-        """See `NodeEvaluator`."""
-        self._node.cancel(number)
+        return await super().evaluate(number, job, seconds)
 
     async def hold(self, rest: float) -> None:
         """Return after `rest` seconds without work (0: never), with everything ended.
@@ -306,10 +294,10 @@ class NodeActor:
         The node may then be given back. If this call fails, the actor is lost.
         """
         await self._end_of_rest()
-        while not rest or self._node.idle_seconds < rest:
+        while not rest or self.idle_seconds < rest:
             await asyncio.sleep(min(rest or _IDLE_LOOK_SECONDS, _IDLE_LOOK_SECONDS))
         self._over = True
-        await self._node.close()
+        await self.close()
         asyncio.get_running_loop().call_later(0.5, os._exit, 0)  # for the last answer to be sent
 
     async def _end_of_rest(self) -> None:
@@ -317,14 +305,8 @@ class NodeActor:
         if self._over:
             await asyncio.Event().wait()
 
-    async def close(self) -> None:
-        """See `NodeEvaluator`."""
-        await self._node.close()
 
-
-def errand(
-    prefix: str, namespace: str, number: str, job: bytes, seconds: float, patience: float
-) -> bytes:
+def errand(namespace: str, number: str, job: bytes, seconds: float, patience: float) -> bytes:
     """Pass a job to this node's evaluator, and wait for the answer.
 
     `patience` is the time in seconds for the evaluator to get ready. Without an evaluator the
@@ -340,7 +322,7 @@ def errand(
         time.monotonic() + min(patience, 3.0),
     )
     while True:
-        actor = _find_actor(ray, f"{prefix}-{node}", namespace)
+        actor = _find_actor(ray, actor_name(node), namespace)
         if actor is not None:
             try:
                 answer: bytes = ray.get(
@@ -357,6 +339,11 @@ def errand(
         if time.monotonic() > ends:
             return ASLEEP + node.encode()
         time.sleep(_LOOK_SECONDS)
+
+
+def actor_name(node: str) -> str:
+    """The name of the actor on the node with this id."""
+    return f"culmen-node-{node}"
 
 
 def _find_actor(ray: ModuleType, name: str, namespace: str) -> Any:

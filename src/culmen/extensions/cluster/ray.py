@@ -20,7 +20,7 @@ from culmen.core.json import JsonObject
 from culmen.core.options import BackendChoice, Needs
 from culmen.extensions.cluster import messages
 from culmen.extensions.cluster.messages import NodeReply
-from culmen.extensions.cluster.node import ASLEEP, NodeActor, errand
+from culmen.extensions.cluster.node import ASLEEP, NodeActor, actor_name, errand
 from culmen.extensions.cluster.ray_connection import (
     LOOPBACK,
     LocalCluster,
@@ -63,7 +63,6 @@ class RayNodes:
     def __init__(
         self,
         needs: Needs,
-        prefix: str,
         namespace: str,
         parcel: object,
         name: str,
@@ -73,7 +72,7 @@ class RayNodes:
         rest: float,
         on_message: Callable[[str], None],
     ) -> None:
-        self._needs, self._prefix, self._namespace = ray_resources(needs), prefix, namespace
+        self._needs, self._namespace = ray_resources(needs), namespace
         self._parcel, self._name, self._terms, self._address = parcel, name, terms, address
         self._answer_question, self._listening = answer_question, dict[str, asyncio.Task[None]]()
         self._replying = set[asyncio.Task[None]]()
@@ -178,7 +177,7 @@ class RayNodes:
         actor = self._actors[node] = (
             ray.remote(NodeActor)
             .options(
-                name=f"{self._prefix}-{node}",
+                name=actor_name(node),
                 namespace=self._namespace,
                 num_cpus=0,
                 max_restarts=0,
@@ -329,12 +328,12 @@ class RayCarrier:
     """See `remote.Carrier`."""
 
     def __init__(
-        self, choice: BackendChoice, on_message: Callable[[str], None] | None = None
+        self, choice: BackendChoice, _workers: int, on_message: Callable[[str], None] | None = None
     ) -> None:
         self.retries, self.terms = choice.retries, b""
         self.answer_question: QuestionHandler = answer_without_backend
         self._choice, self._wait = choice, choice.wait or WAIT_SECONDS
-        self._prefix, self._namespace = "culmen-node", f"culmen-{secrets.token_hex(8)}"
+        self._namespace = f"culmen-{secrets.token_hex(8)}"
         self._local: LocalCluster | None = None
         self._connected = False
         self._nodes: RayNodes | None = None
@@ -361,7 +360,6 @@ class RayCarrier:
         terms, choice = (lambda: self.terms), self._choice
         self._nodes = RayNodes(
             needs,
-            self._prefix,
             self._namespace,
             parcel_ref,
             name,
@@ -412,7 +410,7 @@ class RayCarrier:
             if nodes.able:
                 break
             if request is None:
-                request = self._errand.remote(self._prefix, self._namespace, "wish", b"", 0.0, 0.0)
+                request = self._errand.remote(self._namespace, "wish", b"", 0.0, 0.0)
             if not self._may_grow(nodes) or self._idle_since(started):
                 raise shortage_error(
                     self._choice.needs, nodes.alive, self._choice.address, UserError
@@ -469,7 +467,7 @@ class RayCarrier:
     async def _errand_of(self, nodes: RayNodes, number: str, job: bytes, seconds: float) -> bytes:
         import ray  # pyright: ignore[reportMissingImports]
 
-        ref = self._errand.remote(self._prefix, self._namespace, number, job, seconds, _PATIENCE)
+        ref = self._errand.remote(self._namespace, number, job, seconds, _PATIENCE)
         future = await future_of(ref, self._choice.address)
         self._flying += 1
         try:

@@ -217,7 +217,9 @@ def result_of(study: Study, is_text: bool) -> GepaResult:
     families = {row.id: row.parents for row in rows}
     members = [
         GepaMember(
-            (study.candidate(id).parts if is_text is False else _text_part(study.candidate(id))),
+            {STRING_PART: study.candidate(id).candidate.text}
+            if is_text
+            else study.candidate(id).parts,
             _listed_parents(id, families, ids),
             seen.scores_of(id),
             seen.metrics_of(id),
@@ -235,10 +237,6 @@ def result_of(study: Study, is_text: bool) -> GepaResult:
         str(study.path),
         study.meta.seed,
     )
-
-
-def _text_part(detail: Any) -> dict[str, str]:
-    return {STRING_PART: detail.candidate.text}
 
 
 def _listed_parents(
@@ -266,30 +264,28 @@ class _Seen:
     def __init__(self, places: Mapping[str, int]) -> None:
         self._places, self.count = places, 0
         self.first: dict[str, int] = {}  # evaluations before a candidate's first one on examples
-        self._scores: dict[str, dict[int, list[float]]] = {}
-        self._metrics: dict[str, dict[int, list[Mapping[str, float]]]] = {}
+        self._scored: dict[str, dict[int, list[Observation]]] = {}
 
     def add(self, observation: Observation) -> None:
         """Add an evaluation, in the order of completion."""
         place = self._places.get(observation.case)
         if place is not None:
             self.first.setdefault(observation.candidate, self.count)
+            if observation.score is not None:
+                scored = self._scored.setdefault(observation.candidate, {})
+                scored.setdefault(place, []).append(observation)
         self.count += 1
-        if place is None or observation.score is None:
-            return
-        scores = self._scores.setdefault(observation.candidate, {})
-        scores.setdefault(place, []).append(observation.score)
-        metrics = self._metrics.setdefault(observation.candidate, {})
-        metrics.setdefault(place, []).append(observation.metrics)
 
     def is_complete(self, id: str) -> bool:
         """True if every example has a score."""
-        return len(self._scores.get(id, ())) == len(self._places)
+        return len(self._scored.get(id, ())) == len(self._places)
 
     def scores_of(self, id: str) -> dict[int, float]:
         """Mean scores by position, in the order of positions."""
-        return {place: mean(seen) for place, seen in sorted(self._scores.get(id, {}).items())}
+        rows = sorted(self._scored.get(id, {}).items())
+        return {place: mean(each.score or 0.0 for each in seen) for place, seen in rows}
 
     def metrics_of(self, id: str) -> dict[int, dict[str, float]]:
         """Mean metrics by position."""
-        return {place: _mean_metrics(seen) for place, seen in self._metrics.get(id, {}).items()}
+        rows = self._scored.get(id, {}).items()
+        return {place: _mean_metrics(each.metrics for each in seen) for place, seen in rows}

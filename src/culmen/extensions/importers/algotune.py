@@ -500,7 +500,7 @@ def task_files(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
             where=str(checkout),
             fix="give the folder of a checkout: git clone https://github.com/oripress/AlgoTune",
         )
-    return choose_places(found, names, "task", root)
+    return choose_places(found, names, root)
 
 
 def import_task(file: Path, target: Path, milliseconds: float) -> ImportedSpeedup:

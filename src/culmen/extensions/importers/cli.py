@@ -35,8 +35,7 @@ class _Layout(NamedTuple):
 
     heads: tuple[str, ...]
     row: Callable[..., tuple[str, ...]]
-    # commands for a folder, each with a comment
-    next_steps: Callable[..., tuple[tuple[str, str], ...]]
+    next_steps: Mapping[str, str]  # verbs for a folder, each with a comment
 
 
 def algotune(
@@ -94,30 +93,26 @@ def llm4ad(
 # -- the tables that they print ---------------------------------------------------------------
 
 
-def _speedup_row(task: ImportedSpeedup) -> tuple[str, ...]:
-    return task.name, f"{task.size:,}", f"{task.milliseconds:.3g} ms"
-
-
 def _design_row(task: ImportedDesign) -> tuple[str, ...]:
     scores = task.score.values() if isinstance(task.score, dict) else (task.score,)
     score = ", ".join("none" if each is None else f"{each:.6g}" for each in scores)
     return task.name, task.entry, f"{task.calls:,}", score
 
 
-def _speedup_steps(task: ImportedSpeedup, folder: str) -> tuple[tuple[str, str], ...]:
-    return (
-        (f"culmen check {folder}", "the reference against itself: about 1"),
-        (f"culmen audit {folder}", "what could be gamed"),
-        (f"culmen run {folder}", "search"),
-    )
-
-
-def _design_steps(task: ImportedDesign, folder: str) -> tuple[tuple[str, str], ...]:
-    return (f"culmen check {folder}", "the initial fitness"), (f"culmen run {folder}", "search")
-
-
-_SPEEDUPS = _Layout(("task", "size", "reference"), _speedup_row, _speedup_steps)
-_DESIGNS = _Layout(("task", "function", "calls", "initial fitness"), _design_row, _design_steps)
+_SPEEDUPS = _Layout(
+    ("task", "size", "reference"),
+    lambda task: (task.name, f"{task.size:,}", f"{task.milliseconds:.3g} ms"),
+    {
+        "check": "the reference against itself: about 1",
+        "audit": "what could be gamed",
+        "run": "search",
+    },
+)
+_DESIGNS = _Layout(
+    ("task", "function", "calls", "initial fitness"),
+    _design_row,
+    {"check": "the initial fitness", "run": "search"},
+)
 
 
 def _import_each(
@@ -169,7 +164,8 @@ def _print_outcome(
     screen.print_line(f"{counted} of {len(done)} imported into {out}")
     if imported:
         folder = shlex.quote(imported[0].folder)
-        screen.print_next_steps(*layout.next_steps(imported[0], folder))
+        steps = layout.next_steps.items()
+        screen.print_next_steps(*((f"culmen {verb} {folder}", why) for verb, why in steps))
 
 
 VERBS = VerbTable(

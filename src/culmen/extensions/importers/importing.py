@@ -37,15 +37,11 @@ class ImportedTask(msgspec.Struct, kw_only=True):
     fix: str = ""
 
 
-def choose_places(
-    found: Mapping[str, Path], names: Sequence[str], kind: str, root: Path
-) -> dict[str, Path]:
+def choose_places(found: Mapping[str, Path], names: Sequence[str], root: Path) -> dict[str, Path]:
     """The places with these names, or all; UserError for a name that is not among them."""
     for name in names:
         if name not in found:
-            raise UserError(
-                f"there is no {kind} '{name}'", where=str(root), fix=one_of(name, found)
-            )
+            raise UserError(f"there is no task '{name}'", where=str(root), fix=one_of(name, found))
     return {name: found[name] for name in names or found}
 
 

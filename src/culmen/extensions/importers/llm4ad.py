@@ -293,7 +293,7 @@ def task_folders(checkout: Path, names: Sequence[str]) -> dict[str, Path]:
             where=str(checkout),
             fix="give a checkout: git clone https://github.com/Optima-CityU/LLM4AD",
         )
-    return choose_places(found, names, "task", root)
+    return choose_places(found, names, root)
 
 
 def import_design(folder: Path, target: Path, checkout: Path) -> ImportedDesign:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
@@ -24,17 +24,6 @@ IMPLEMENT = "implement"
 """The step in which a policy writes a program."""
 
 
-class TrainingArm(Protocol):
-    """The two models around a search. `steps` are those trained besides the advisor's roles."""
-
-    trains: ClassVar[bool]
-    writes: ClassVar[bool]
-
-    def voice(self, policy: TrainedPolicy) -> Voice: ...
-
-    def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter: ...
-
-
 @dataclass(frozen=True)
 class TrainedAdvisor:
     """The policy decides and is trained; the run's model writes programs (PACEvolve++)."""
@@ -43,37 +32,33 @@ class TrainedAdvisor:
     writes: ClassVar[bool] = False
 
     def voice(self, policy: TrainedPolicy) -> Voice:
+        """The model that decides."""
         return policy
 
     def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter:
+        """The model that writes programs."""
         return ProposingWriter()
 
 
 @dataclass(frozen=True)
-class FrontierAdvisor:
+class FrontierAdvisor(TrainedAdvisor):
     """The run's model in the role `advisor` decides, in the same barriers; nothing is trained."""
 
     trains: ClassVar[bool] = False
-    writes: ClassVar[bool] = False
 
     def voice(self, policy: TrainedPolicy) -> Voice:
+        """The run's model."""
         return ModelVoice()
-
-    def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter:
-        return ProposingWriter()
 
 
 @dataclass(frozen=True)
-class EndToEnd:
+class EndToEnd(TrainedAdvisor):
     """The policy decides and writes the programs; all its replies are trained (ThetaEvolve)."""
 
-    trains: ClassVar[bool] = True
     writes: ClassVar[bool] = True
 
-    def voice(self, policy: TrainedPolicy) -> Voice:
-        return policy
-
     def writer(self, policy: TrainedPolicy, advising: Advising) -> ProgramWriter:
+        """The policy."""
         return PolicyWriter(policy, advising)
 
 
@@ -108,6 +93,6 @@ def _program_slot(parent: Candidate | None) -> str | dict[str, str]:
     return parent.text if len(parent.parts) == 1 else dict(parent.parts)
 
 
-def trained_steps(arm: TrainingArm, roles: Sequence[str]) -> tuple[str, ...]:
+def trained_steps(arm: TrainedAdvisor, roles: Sequence[str]) -> tuple[str, ...]:
     """The steps whose replies are trained: the advisor's `roles`, and programs if it writes."""
     return (*roles, IMPLEMENT) if arm.writes else tuple(roles)

@@ -143,11 +143,13 @@ class TrainCraft:
             Datum(msgspec.convert(entry["sample"], PolicySample), entry["advantage"])
             for entry in payload["batch"]
         ]
-        diagnostics = run_update_steps(engine, data, rules)
+        diagnostics, version = run_update_steps(engine, data, rules), engine.publish()
+        seconds = time.monotonic() - began
         result = {
             **diagnostics,
-            "version": engine.publish(),
-            **_update_speed(diagnostics, time.monotonic() - began),
+            "version": version,
+            "seconds": seconds,
+            "tokens_per_second": diagnostics.get("tokens", 0.0) / max(seconds, 1e-9),
         }
         self._write_checkpoint(
             engine, {"digest": digest, "result": result, "plan": payload.get("plan", {})}
@@ -279,13 +281,6 @@ def _sample_result(
         else {}
     )
     return Custom({"sample": msgspec.to_builtins(sample), "text": text, **cut}, usage)
-
-
-def _update_speed(diagnostics: dict[str, float], seconds: float) -> dict[str, float]:
-    return {
-        "seconds": seconds,
-        "tokens_per_second": diagnostics.get("tokens", 0.0) / max(seconds, 1e-9),
-    }
 
 
 def _write_json(path: Path, data: JsonObject) -> None:

@@ -70,13 +70,7 @@ class ChatPersona:
 
 def load_tokenizer(path: str) -> ChatTokenizer:
     """The tokenizer of a model folder, a GGUF file, or of a name that transformers knows."""
-    if is_gguf(path):
-        return ChatTokenizer(gguf_tokenizer(path))
-    transformers = import_extra("transformers", "train")
-    try:
-        return ChatTokenizer(transformers.AutoTokenizer.from_pretrained(path))
-    except (OSError, ValueError) as error:
-        raise _loading_error("tokenizer", path, error) from error
+    return ChatTokenizer(_load("AutoTokenizer", path))
 
 
 def load_model(path: str) -> Any:
@@ -86,20 +80,11 @@ def load_model(path: str) -> Any:
     """
     torch, transformers = import_extra("torch", "train"), import_extra("transformers", "train")
     transformers.utils.logging.disable_progress_bar()  # the terminal shows the run's own bar
-    model = gguf_model(path) if is_gguf(path) else _folder_model(path)
+    model = gguf_model(path) if is_gguf(path) else _load("AutoModelForCausalLM", path, dtype="auto")
     if not torch.cuda.is_available():
         return model
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model.to("cuda")
-
-
-def _folder_model(path: str) -> Any:
-    try:
-        return import_extra("transformers", "train").AutoModelForCausalLM.from_pretrained(
-            path, dtype="auto"
-        )
-    except (OSError, ValueError) as error:
-        raise _loading_error("model", path, error) from error
 
 
 def adapted_model(model: Any, rank: int, seed: int, head: bool = False) -> Any:
@@ -126,13 +111,6 @@ def adapted_model(model: Any, rank: int, seed: int, head: bool = False) -> Any:
             # peft uses names that transformers has deprecated
             warnings.simplefilter("ignore", FutureWarning)
             return peft.get_peft_model(model, settings)
-
-
-def _loading_error(what: str, path: str, error: Exception) -> UserError:
-    reason = (str(error).splitlines() or [""])[0]
-    return UserError(
-        f"the advisor's {what} '{path}' cannot be loaded", where=reason, fix="check the path"
-    )
 
 
 _SPECIAL = ("<s>", "</s>", "<unk>")
@@ -255,17 +233,10 @@ def _edit_kind(line: str) -> str:
 # which neither saving nor adapters accept, so its weights move into a fresh one of the same
 # configuration.
 
-_EXTRA = "train-gguf"
-
 
 def is_gguf(path: str) -> bool:
     """True if `path` names a GGUF file rather than a model folder."""
     return path.lower().endswith(".gguf")
-
-
-def gguf_tokenizer(path: str) -> Any:
-    """transformers' tokenizer of a GGUF file."""
-    return _load_gguf("AutoTokenizer", path)
 
 
 def gguf_model(path: str) -> Any:
@@ -275,7 +246,7 @@ def gguf_model(path: str) -> Any:
     packed = {"dtype": dtype}
     if hasattr(transformers, "GgufConfig"):  # newer versions may leave weights packed
         packed["quantization_config"] = transformers.GgufConfig(dequantize=True)
-    read = _load_gguf("AutoModelForCausalLM", path, **packed)
+    read = _load("AutoModelForCausalLM", path, **packed)
     config = read.config
     if hasattr(config, "quantization_config"):
         del config.quantization_config
@@ -285,27 +256,30 @@ def gguf_model(path: str) -> Any:
     return model
 
 
-def _load_gguf(kind: str, path: str, **options: object) -> Any:
-    """A GGUF file loaded by the class `kind` of transformers.
+def _load(kind: str, path: str, **options: object) -> Any:
+    """A folder, a GGUF file or a known name, loaded by the class `kind` of transformers.
 
     Raises `UserError` if the file, its architecture or a package is missing.
     """
-    file = Path(path)
-    if not file.is_file():
-        raise UserError(
-            "there is no such GGUF file",
-            where=str(file),
-            fix="--set policy=FILE.gguf, or a model folder",
+    what, place, fix = f"the advisor's policy '{path}' cannot be loaded", path, "check the path"
+    if is_gguf(path):
+        file = Path(path)
+        if not file.is_file():
+            raise UserError(
+                "there is no such GGUF file",
+                where=path,
+                fix="--set policy=FILE.gguf, or a model folder",
+            )
+        for package in ("gguf", "accelerate"):
+            import_extra(package, "train-gguf")
+        what, fix = (
+            "transformers cannot read this GGUF file",
+            "install a newer transformers, or use a model folder: --set policy=FOLDER",
         )
-    import_extra("gguf", _EXTRA)
-    import_extra("accelerate", _EXTRA)
+        path, options = str(file.parent), {"gguf_file": file.name, **options}
     loader = getattr(import_extra("transformers", "train"), kind)
     try:
-        return loader.from_pretrained(str(file.parent), gguf_file=file.name, **options)
+        return loader.from_pretrained(path, **options)
     except (OSError, ValueError, KeyError, NotImplementedError, struct.error) as error:
         reason = (str(error).splitlines() or [""])[0]
-        raise UserError(
-            f"transformers cannot read this GGUF file: {reason}",
-            where=str(file),
-            fix="install a newer transformers, or use a model folder: --set policy=FOLDER",
-        ) from error
+        raise UserError(f"{what}: {reason}", where=place, fix=fix) from error

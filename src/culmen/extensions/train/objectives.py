@@ -72,9 +72,9 @@ def standardised_values(values: ArrayLike, eps: float = EPS_NUM) -> Floats:
     return (group - group.mean()) / (group.std() + eps)
 
 
-def grpo_advantages(rewards: ArrayLike, eps: float = EPS_NUM) -> Floats:
+def grpo_advantages(rewards: ArrayLike) -> Floats:
     """GRPO's advantages (R_i - mean) / (std + eps) (Section 2.2; ThetaEvolve)."""
-    return standardised_values(rewards, eps)
+    return standardised_values(rewards)
 
 
 def max_at_k(rewards: ArrayLike, k: int) -> Floats:
@@ -158,17 +158,15 @@ def is_collapsed(branch: ArrayLike, floor: float = EPS_SKIP) -> bool:
     return not math.isfinite(spread) or spread < floor
 
 
-def mixed_advantages(
-    group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float, eps: float = EPS_NUM
-) -> Floats:
+def mixed_advantages(group_branch: ArrayLike, frontier_branch: ArrayLike, alpha: float) -> Floats:
     """Mixed advantages (1 - alpha) Phi(group) + alpha Phi(frontier) (equation 4).
 
     alpha is in 0..1. Their mean is 0, their spread at most 1.
     """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be in 0..1, not {alpha}")
-    return (1.0 - alpha) * standardised_values(group_branch, eps) + alpha * standardised_values(
-        frontier_branch, eps
+    return (1.0 - alpha) * standardised_values(group_branch) + alpha * standardised_values(
+        frontier_branch
     )
 
 

@@ -19,11 +19,9 @@ from culmen.extensions.train.arms import (
     EndToEnd,
     FrontierAdvisor,
     TrainedAdvisor,
-    TrainingArm,
     trained_steps,
 )
 from culmen.extensions.train.policy import (
-    TRAINABLE,
     TRAINED,
     Engine,
     Local,
@@ -110,7 +108,7 @@ class PacevolvePlusPlus:
         Pacevolve, About("the search around the advisor; islands are the group size n")
     ] = field(default=Pacevolve(advising=Advising(), upkeep=Upkeep(tries=3)))
     arm: Annotated[
-        TrainingArm,
+        TrainedAdvisor,
         About(
             "whose replies are trained",
             choices=(TrainedAdvisor, FrontierAdvisor, EndToEnd),
@@ -202,11 +200,11 @@ class PacevolvePlusPlus:
                 where="objective",
                 fix=f"one of {', '.join(OBJECTIVES)}",
             )
-        if not self.roles or not set(self.roles) <= set(TRAINABLE):
+        if not self.roles or not set(self.roles) <= set(TRAINED):
             raise UserError(
                 f"cannot train {', '.join(self.roles) or 'nothing'}",
                 where="roles",
-                fix=f"of {', '.join(TRAINABLE)}",
+                fix=f"of {', '.join(TRAINED)}",
             )
         if self.arm.writes and self.policy == "tiny":
             raise UserError(

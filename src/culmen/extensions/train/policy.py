@@ -17,7 +17,6 @@ from culmen.strategies.settings import About
 
 _CUT = "A prompt of the advisor is longer than its context, so the middle of it is left out"
 TRAINED = ("generate", "classify", "select")  # the steps whose replies share a decision's advantage
-TRAINABLE = TRAINED
 _MENU_STEPS = ("generate", "select")  # those that the tiny policy knows
 
 

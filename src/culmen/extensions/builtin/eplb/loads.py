@@ -5,7 +5,6 @@ serving engine, in it a list for every layer, in that the tokens each logical ex
 `INTERVAL` steps, from the sum over the interval that just ended. A file may say "steps_per_entry": N if its entries are
 already sums over N steps; `shrink` writes such files, which are a hundred times smaller.
 
-    python loads.py generate FILE --entries 300 --seed 1 --trace shifting
     python loads.py shrink expert-load.json data/expert-load.json
 """
 
@@ -133,23 +132,12 @@ def write(path, entries, steps=1):
 
 def main():
     parser = argparse.ArgumentParser(description="Expert loads in the public format.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("generate", help="write made-up loads, step by step")
-    make.add_argument("file")
-    make.add_argument("--entries", type=int, default=300)
-    make.add_argument("--seed", type=int, default=0)
-    make.add_argument("--trace", choices=sorted(TRACES), default="shifting")
-    make.add_argument("--layers", type=int, default=LAYERS)
-    small = commands.add_parser("shrink", help="sum a file's steps over the intervals between placements")
-    small.add_argument("source")
-    small.add_argument("file")
+    parser.add_argument("command", choices=["shrink"], help="sum a file's steps over the intervals between placements")
+    parser.add_argument("source")
+    parser.add_argument("file")
     options = parser.parse_args()
     try:
-        if options.command == "shrink":
-            write(options.file, read(options.source), INTERVAL)
-        else:
-            made = generate(options.seed, options.entries, options.trace, 1, layers=options.layers)
-            write(options.file, made)
+        write(options.file, read(options.source), INTERVAL)
     except (LoadError, OSError) as error:
         sys.exit(str(error))
 

@@ -1,30 +1,26 @@
-"""Interaction logs: KuaiRec's published file, and a generator of logs with the same eight columns.
+"""Interaction logs: KuaiRec's published file, and a generator of logs.
 
 big_matrix.csv and small_matrix.csv have a header and a row for every view: user_id, video_id, play_duration,
 video_duration, time, date, timestamp, watch_ratio. Used are user_id, video_id and timestamp (seconds since 1970); rows
 whose timestamp is empty are left out, as some of the small file's are.
 
-    python interactions.py generate FILE --users 300 --videos 200 --seed 1
     python interactions.py prepare big_matrix.csv data/interactions.npz    a small file of each user's last views
 """
 
 import argparse
 import csv
-import datetime
 import math
 import sys
 from array import array
 
 import numpy as np
 
-COLUMNS = ("user_id", "video_id", "play_duration", "video_duration", "time", "date", "timestamp", "watch_ratio")
 LEAST = 4  # views that a user must have: two targets, one to learn from, one before it
 KEPT = 1024 + 4  # last views of a user that `prepare` keeps: the longest history and the targets
 USERS, VIDEOS = 7176, 10728  # in the published big_matrix.csv, which has 12.5 million views
 SOURCE = """KuaiRec.zip is offered at https://kuairec.com and https://github.com/chongminggao/KuaiRec (CC BY-SA 4.0). Unpack it, then
     python interactions.py prepare KuaiRec/data/big_matrix.csv data/interactions.npz"""
 BEGIN = 1593878400.0  # 2020-07-04 16:00 UTC, about where the published log begins
-CHINA = datetime.timezone(datetime.timedelta(hours=8))
 DAY = 86400.0
 INTERESTS, STAYING, FOLLOWING = 3, 0.9, 0.1  # of a session; how often one goes on; how often a video follows its last
 
@@ -143,52 +139,28 @@ def generate(seed, users=300, videos=200, topics=10, mean=40):
     return tuple(np.array(column) for column in zip(*log))
 
 
-def write(path, user, video, seconds, seed=0):
-    """Write a log with the published columns; how long was watched is made up."""
-    rng = np.random.default_rng(seed)
-    length = rng.integers(5000, 60000, size=int(video.max()) + 1)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(COLUMNS)
-        for who, what, when in zip(user.tolist(), video.tolist(), seconds.tolist()):
-            moment = datetime.datetime.fromtimestamp(when, CHINA)
-            played = int(length[what] * rng.exponential(0.9))
-            stamp = f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 1000:03d}"
-            rows.writerow(
-                [who, what, played, length[what], stamp, f"{moment:%Y%m%d}", f"{when:.3f}", played / length[what]]
-            )
 
 
 def main():
     parser = argparse.ArgumentParser(description="Interaction logs in KuaiRec's format.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("generate", help="write a made-up log")
-    make.add_argument("file")
-    make.add_argument("--users", type=int, default=300)
-    make.add_argument("--videos", type=int, default=200)
-    make.add_argument("--mean", type=float, default=40, help="views of a user, about")
-    make.add_argument("--seed", type=int, default=0)
-    small = commands.add_parser("prepare", help="keep what the task needs of a published file")
-    small.add_argument("source")
-    small.add_argument("file")
+    parser.add_argument("command", choices=["prepare"], help="keep what the task needs of a published file")
+    parser.add_argument("source")
+    parser.add_argument("file")
     options = parser.parse_args()
     try:
-        if options.command == "generate":
-            write(options.file, *generate(options.seed, options.users, options.videos, mean=options.mean))
-        else:
-            user, video, seconds = read(options.source)
-            order = np.lexsort((np.arange(len(user)), -seconds, user))  # each user's last views first
-            starts = np.flatnonzero(np.r_[True, user[order][1:] != user[order][:-1]])
-            place = np.arange(len(user)) - np.repeat(starts, np.diff(np.r_[starts, len(user)]))
-            rows = np.sort(order[place < KEPT])
-            kept = {"user": user[rows].astype(np.int32), "video": video[rows].astype(np.int32)}
-            np.savez(options.file, **kept, seconds=seconds[rows])
-            users, videos = len(np.unique(user)), len(np.unique(video))
-            print(f"{users} users, {videos} videos; {len(rows)} of {len(user)} views kept")
-            if (users, videos) != (USERS, VIDEOS):
-                print(f"note: not the published big_matrix.csv, which has {USERS} users and {VIDEOS} videos")
+        user, video, seconds = read(options.source)
+        order = np.lexsort((np.arange(len(user)), -seconds, user))  # each user's last views first
+        starts = np.flatnonzero(np.r_[True, user[order][1:] != user[order][:-1]])
+        place = np.arange(len(user)) - np.repeat(starts, np.diff(np.r_[starts, len(user)]))
+        rows = np.sort(order[place < KEPT])
+        kept = {"user": user[rows].astype(np.int32), "video": video[rows].astype(np.int32)}
+        np.savez(options.file, **kept, seconds=seconds[rows])
     except (LogError, OSError) as error:
         sys.exit(str(error))
+    users, videos = len(np.unique(user)), len(np.unique(video))
+    print(f"{users} users, {videos} videos; {len(rows)} of {len(user)} views kept")
+    if (users, videos) != (USERS, VIDEOS):
+        print(f"note: not the published big_matrix.csv, which has {USERS} users and {VIDEOS} videos")
 
 
 if __name__ == "__main__":

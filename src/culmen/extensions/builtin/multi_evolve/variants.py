@@ -8,8 +8,6 @@ A file has a header and a row for every variant, in one of the forms the public 
 
 Other columns are ignored. A substitution is the wild type's letter, the position and the new letter.
 
-    python variants.py generate FILE --seed 1
-    python variants.py split FILE                       what the task would make of it
     python variants.py slice FILE OUT --low 0 --high 79 --wild 0    the part of a protein between two positions
     python variants.py cases data/*.csv > cases.jsonl   the task's cases, every third file for the test
 """
@@ -185,11 +183,6 @@ def write(path, measured):
 def main():
     parser = argparse.ArgumentParser(description="Measured protein variants.")
     commands = parser.add_subparsers(dest="command", required=True)
-    make = commands.add_parser("generate", help="write a made-up landscape")
-    make.add_argument("file")
-    make.add_argument("--seed", type=int, default=0)
-    look = commands.add_parser("split", help="say how many variants a file has for training and for the test")
-    look.add_argument("file")
     cut = commands.add_parser("slice", help="write the variants that are changed between two positions only")
     cut.add_argument("file")
     cut.add_argument("out")
@@ -200,18 +193,12 @@ def main():
     lines.add_argument("files", nargs="+")
     options = parser.parse_args()
     try:
-        if options.command == "generate":
-            write(options.file, FitnessLandscape(options.seed).sample())
-        elif options.command == "slice":
-            write(options.out, window(read(options.file), options.low, options.high, options.wild))
-        elif options.command == "cases":
-            for number, path in enumerate(map(Path, options.files)):
-                split(read(path))
-                part = "test" if number % 3 == 2 else "train"
-                print(json.dumps({"id": path.stem, "info": {"csv": path.name}, "split": part}))
-        else:
-            train, _, test, _ = split(read(options.file))
-            print(f"{len(train)} to learn from, {len(test)} to predict")
+        if options.command == "slice":
+            return write(options.out, window(read(options.file), options.low, options.high, options.wild))
+        for number, path in enumerate(map(Path, options.files)):
+            split(read(path))
+            part = "test" if number % 3 == 2 else "train"
+            print(json.dumps({"id": path.stem, "info": {"csv": path.name}, "split": part}))
     except (VariantError, OSError) as error:
         sys.exit(str(error))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
 from culmen.core.task import Task
@@ -25,18 +25,16 @@ def with_card(task: Task, folder: Path) -> Task:
     try:
         card = load_mapping(path)
     except TaskError as error:
-        return msgspec.structs.replace(
-            task, notes=(*task.notes, f"{CARD} is left out: {error.what}")
-        )
+        return replace(task, notes=(*task.notes, f"{CARD} is left out: {error.what}"))
     described = card.get("description") or card.get("summary")
     goal = described.strip() if isinstance(described, str) else ""
     notes = (*task.notes, *_best_known(card.get("references")))
     evaluator = task.evaluator
     if evaluator.thresholds is not None:
-        evaluator = msgspec.structs.replace(
+        evaluator = replace(
             evaluator, thresholds=_thresholds(card.get("evaluation"), evaluator.thresholds)
         )
-    return msgspec.structs.replace(task, goal=task.goal or goal, notes=notes, evaluator=evaluator)
+    return replace(task, goal=task.goal or goal, notes=notes, evaluator=evaluator)
 
 
 def _thresholds(evaluation: object, usual: tuple[float, ...]) -> tuple[float, ...] | None:

@@ -10,6 +10,7 @@ EvaluationResult, also from a coroutine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import importlib.util
 import inspect
@@ -19,8 +20,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
@@ -107,7 +107,9 @@ def _evaluation_report(request: JsonObject, work: Path) -> JsonObject:
         "traces": state.end().as_json(),
         "score": _score_of(metrics, request),
         "metrics": {
-            key: value for key, value in map(_metric_item, metrics.items()) if _is_number(value)
+            str(key): number
+            for key, value in metrics.items()
+            if _is_number(number := metric_or_type(value))
         },
         "feedback": "\n".join(
             f"{key}: {value}" for key, value in metrics.items() if isinstance(value, str)
@@ -247,10 +249,6 @@ def combined_fitness(metrics: JsonObject, features: list[str], flags: bool = Fal
     return kind if isinstance(kind, str) else None  # what is no number there is none here
 
 
-def _metric_item(pair: tuple[object, object]) -> tuple[str, object]:
-    return str(pair[0]), metric_or_type(pair[1])
-
-
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -310,61 +308,32 @@ class ProxyFolder:
 
         Also the number of reads of the program's text, beyond those of imports.
         """
-        notes = Notes.from_file(self._folder / NOTES)
-        opened = _count_openings(self._watch)
+        notes = list(_read_notes(self._folder / NOTES))
+
+        def texts(kind: str) -> list[str]:
+            return [text for what, text, _, _ in notes if what == kind]
+
+        gone = [pid for what, _, _, pid in notes if what == "gone"]
+        imports = sum(map(int, texts("import")))
         return {
-            "used": notes.used,
-            "raised": notes.raised,
-            "refused": notes.refused,
-            "unsupported": notes.unsupported,
-            "gone": os.getpid() in notes.gone,
-            "lost": bool(notes.gone),
-            "reads": max(0, opened - notes.imports),
-            "imports": notes.imports,
+            "used": list(dict.fromkeys(texts("used"))),
+            "raised": "".join(texts("raised")[:1]),
+            "refused": [[reason, text] for what, text, reason, _ in notes if what == "refused"],
+            "unsupported": texts("unsupported"),
+            "gone": os.getpid() in gone,
+            "lost": bool(gone),
+            "reads": max(0, _count_openings(self._watch) - imports),
+            "imports": imports,
         }
 
 
-@dataclass
-class Notes:
-    """The lines of the file of notes."""
-
-    imports: int = 0
-    used: list[str] = field(default_factory=list)
-    raised: str = ""
-    refused: list[list[str]] = field(default_factory=list)
-    unsupported: list[str] = field(default_factory=list)
-    gone: list[int] = field(default_factory=list)
-
-    @staticmethod
-    def from_file(path: Path) -> Notes:
-        """The notes so far; a truncated line is ignored."""
-        notes = Notes()
-        try:
-            with path.open("rb") as file:
-                lines = file.read(1 << 20).decode("utf-8", "replace").splitlines()
-        except FileNotFoundError:
-            return notes
-        for line in lines:
-            try:
-                notes.add(*json.loads(line))
-            except (ValueError, TypeError):
-                continue
-        return notes
-
-    def add(self, what: str, text: str, reason: str, pid: int) -> None:
-        """Add one line."""
-        if what == "import":
-            self.imports += int(text)
-        elif what == "used" and text not in self.used:
-            self.used.append(text)
-        elif what == "raised":
-            self.raised = self.raised or text
-        elif what == "refused":
-            self.refused.append([reason, text])
-        elif what == "unsupported":
-            self.unsupported.append(text)
-        elif what == "gone":
-            self.gone.append(pid)
+def _read_notes(path: Path) -> Iterator[tuple[str, str, str, int]]:
+    """The notes so far, as `ProxySession.note_event` writes them; a truncated line is ignored."""
+    text = path.read_bytes()[: 1 << 20] if path.exists() else b""
+    for line in text.decode("utf-8", "replace").splitlines():
+        with contextlib.suppress(ValueError):
+            what, note, reason, pid = json.loads(line)
+            yield what, note, reason, pid
 
 
 def _count_openings(watch: int) -> int:

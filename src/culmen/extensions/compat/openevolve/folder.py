@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from culmen.core.errors import TaskError
 from culmen.core.inside import path_inside
@@ -103,9 +103,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
             "a cascade has two stages"
         )
         others = (each.replace("OpenEvolve", "SkyDiscover") for each in task.notes)
-        task = msgspec.structs.replace(
-            task, name=folder.name, root=str(folder), notes=(note, *others)
-        )
+        task = replace(task, name=folder.name, root=str(folder), notes=(note, *others))
     others = sorted(
         p.name
         for p in folder.glob("*.y*ml")
@@ -115,7 +113,7 @@ def read_folder(folder: Path, goal: str = "") -> Task:
     if not others:
         return task
     note = f"settings are read from config.yaml only; there is also {', '.join(others)}"
-    return msgspec.structs.replace(task, notes=(*task.notes, note))
+    return replace(task, notes=(*task.notes, note))
 
 
 def _find_evaluator(folder: Path) -> Path:
@@ -174,7 +172,8 @@ def task_from_files(
     seeds, islands = _initial_programs(program, settings)
     longest = usual.max_code_length if contract in DEFAULTS else Surface().max_chars
     surface = _build_surface(suffix, settings, seeds, longest)
-    limits = _build_limits(settings, config, usual.timeout)
+    seconds = settings.get("evaluator", "timeout", usual.timeout)
+    limits = Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
     objective = Objective()
     task = Task(
         name=evaluator_path.parent.name,
@@ -204,7 +203,7 @@ def _with_settings(
     )
     common = _system_text(settings, settings.get("prompt", "system_message", ""))
     own = settings.get("prompt", "island_system_messages", [])
-    return msgspec.structs.replace(
+    return replace(
         task,
         features=_feature_dimensions(settings, usual),
         system=common,
@@ -219,12 +218,10 @@ def _system_text(settings: OpenEvolveConfig, text: str) -> str:
     return "" if text == "system_message" else text.strip()
 
 
-def _read_initial_program(program: Path | None) -> tuple[dict[str, str], ...]:
-    if program is None:
-        return ()
-    text = read_text(program)
-    check_text(text, str(program))
-    return ({program.name: text},)
+def _program_text(path: Path) -> str:
+    text = read_text(path)
+    check_text(text, str(path))
+    return text
 
 
 def _imported_packages(program: Path | None, evaluator: Path) -> tuple[str, ...]:
@@ -281,7 +278,7 @@ def _initial_programs(
     program: Path | None, settings: OpenEvolveConfig
 ) -> tuple[tuple[dict[str, str], ...], tuple[int, ...]]:
     """The initial programs, and the island of each if the file places them."""
-    seeds = _read_initial_program(program)
+    seeds = () if program is None else ({program.name: _program_text(program)},)
     islands = [0]
     for island, name in enumerate(settings.get("database", "island_initial_programs", [])):
         if name is None or program is None:
@@ -290,9 +287,7 @@ def _initial_programs(
         if not path.is_file():
             what, fix = f"names '{name}', which does not exist", "correct the path"
             raise settings.fault("database", "island_initial_programs", what, fix)
-        text = read_text(path)
-        check_text(text, str(path))
-        seeds = (*seeds, {program.name: text})
+        seeds = (*seeds, {program.name: _program_text(path)})
         islands.append(island)
     return seeds, tuple(islands) if len(islands) > 1 else ()
 
@@ -306,11 +301,6 @@ def _build_surface(
     length = max(settings.get("", "max_code_length", usual), longest)
     enforced = settings.get("", "enforce_evolve_blocks", False)
     return Surface(markers="enforced" if enforced else "optional", language=known, max_chars=length)
-
-
-def _build_limits(settings: OpenEvolveConfig, config: Path | None, usual: float) -> Limits:
-    seconds = settings.get("evaluator", "timeout", usual)
-    return Limits(seconds=checked_seconds(seconds, f"{config} (evaluator.timeout)"))
 
 
 def _feature_dimensions(settings: OpenEvolveConfig, usual: Defaults) -> tuple[str, ...]:

@@ -112,7 +112,10 @@ class LegacyRunner:
         if not seeds:
             return Scoring("proxied", accept=(*accept, CONSTRUCTORS))
         scoring = await proxied.scoring_from_trial(
-            seeds, accept, self._try_proxied, self._try_shared
+            seeds,
+            accept,
+            lambda seed, number: self._evaluate_proxied(seed, None, number, 0, learn=True),
+            lambda seed, number: self._host.evaluate_in_one_process(seed, None, number, 0, False),
         )
         if evaluator.proxy == "always" and scoring.trust != "proxied":
             raise TaskError(
@@ -137,16 +140,6 @@ class LegacyRunner:
             )
         folder_of_evaluator = os.path.dirname(evaluator.path)
         return "the evaluator is in the root folder" if folder_of_evaluator == "/" else ""
-
-    async def _try_proxied(
-        self, seed: Candidate, number: int
-    ) -> tuple[EvaluationOutcome, JsonObject]:
-        """Trial behind a proxy that lets every value cross."""
-        return await self._evaluate_proxied(seed, None, number, 0, learn=True)
-
-    async def _try_shared(self, seed: Candidate, number: int) -> EvaluationOutcome:
-        """Trial with evaluator and candidate in one process."""
-        return await self._host.evaluate_in_one_process(seed, None, number, 0, False)
 
     async def evaluate_apart(
         self, candidate: Candidate, case: Case | None, seed: int, slot: int

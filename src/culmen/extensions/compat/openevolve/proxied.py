@@ -316,7 +316,7 @@ async def scoring_from_trial(
     for seed in seeds[:3]:  # most initial programs tried, until one scores
         verdict, account = await proxied(seed, 0)
         for number in range(1, 5):  # an evaluator that fails at random may work behind a proxy
-            if not _may_be_chance(verdict):
+            if verdict.reason != "exception" or "in the program:" in verdict.feedback:
                 break
             verdict, account = await proxied(seed, number)
         crossed += [name for name in account.get("used", ()) if name not in crossed]
@@ -334,11 +334,6 @@ async def scoring_from_trial(
                 crossed,
             )
     return Scoring("proxied", accept=tuple(crossed))
-
-
-def _may_be_chance(verdict: EvaluationOutcome) -> bool:
-    """True for an exception of the evaluator, not of the program."""
-    return verdict.reason == "exception" and "in the program:" not in verdict.feedback
 
 
 def _build_scoring(why: str, crossed: list[str]) -> Scoring:

@@ -106,7 +106,8 @@ def read_logs(places: Sequence[Path]) -> LogsRead:
             )
         for file in _log_files(place):
             try:
-                path_inside(place if place.is_dir() else place.parent, _name_below(place, file))
+                root = place if place.is_dir() else place.parent
+                path_inside(root, file.relative_to(root))
                 stat = file.stat()
                 if _DATABASE.fullmatch(file.name):
                     for session, mark in read_database(file):
@@ -136,10 +137,6 @@ def _log_files(place: Path) -> list[Path]:
         for file in place.rglob("*")
         if file.is_file() and (file.suffix in _SUFFIXES or _DATABASE.fullmatch(file.name))
     )
-
-
-def _name_below(place: Path, file: Path) -> Path:
-    return file.relative_to(place) if place.is_dir() else Path(file.name)
 
 
 @boundary()
@@ -225,15 +222,13 @@ def _json_lines(file: Path) -> tuple[list[JsonObject], int]:
 
 def _steps_of_records(records: list[JsonObject]) -> tuple[str, list[LoggedStep]]:
     if any("payload" in record for record in records):
-        payloads = [_mapping(each.get("payload")) for each in records if _is_item(each)]
+        payloads = [
+            _mapping(each.get("payload")) for each in records if each.get("type") == "response_item"
+        ]
         return "codex", list(_codex_steps(payloads))
     if any(record.get("type") in ("user", "assistant") for record in records):
         return "claude", list(_claude_steps(records))
     raise _Unreadable("the records are none of Claude Code or Codex")
-
-
-def _is_item(record: JsonObject) -> bool:
-    return record.get("type") == "response_item"
 
 
 def _steps_of_document(found: object) -> tuple[str, list[LoggedStep]]:

@@ -142,10 +142,16 @@ def covered_folders(hidden: Iterable[str], visible: Iterable[str]) -> list[str]:
     return found
 
 
+def _user_of(confinement: Confinement) -> str:
+    """The agent's user and group, "" for the one that runs culmen."""
+    return "" if confinement.owner is None else f"{confinement.owner}:{confinement.owner}"
+
+
 class BoxTrialRunner(TrialRunner):
     """Runs rollouts of tasks that have an image."""
 
     _python, _own_programs_first = "python3", True
+    _script = ("/bin/sh", "-c", "exec $(command -v bash || echo /bin/sh) /tests/test.sh")
 
     def __init__(
         self,
@@ -181,10 +187,8 @@ class BoxTrialRunner(TrialRunner):
         transcript: Path,
         on_end: Callable[[], None],
     ) -> ProgramHost:
-        owner = "" if confinement.owner is None else f"{confinement.owner}:{confinement.owner}"
-        box = self._new_box(task, confinement, owner)
-        going = lambda: True  # noqa: E731
-        return BoxHost(box, confinement, self._adapter, job, transcript, on_end, going)
+        box = self._new_box(task, confinement, _user_of(confinement))
+        return BoxHost(box, confinement, self._adapter, job, transcript, on_end, lambda: True)
 
     def _new_box(self, task: HarborTask, confinement: Confinement, user: str) -> Box:
         layout, number = confinement.layout, confinement.agent
@@ -202,22 +206,13 @@ class BoxTrialRunner(TrialRunner):
         confinement: Confinement,
         argv: tuple[str, ...],
         variables: Mapping[str, str],
+        *,
+        is_agent: bool = True,
     ) -> SandboxProcess:
-        owner = "" if confinement.owner is None else f"{confinement.owner}:{confinement.owner}"
-        box = self._new_box(task, confinement, owner)
+        box = self._new_box(task, confinement, _user_of(confinement) if is_agent else "")
         box.mounts = [*box.mounts, *visible_mounts(confinement.visible)]
         env = {**variables, "HOME": HOME, MARK: confinement.mark}
         async with box.ended_on_error():
             await asyncio.to_thread(box.start)
-            return await BoxProcess.start_in(box, box.command(argv, env, True), env, stdin=True)
-
-    async def _start_script(
-        self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
-    ) -> SandboxProcess:
-        box = self._new_box(task, confinement, "")
-        shell = "exec $(command -v bash || echo /bin/sh) /tests/test.sh"
-        env = {**variables, "HOME": HOME, MARK: confinement.mark}
-        async with box.ended_on_error():
-            await asyncio.to_thread(box.start)
-            line = box.command(["/bin/sh", "-c", shell], env, False)
-            return await BoxProcess.start_in(box, line, env)
+            line = box.command(argv, env, is_agent)
+            return await BoxProcess.start_in(box, line, env, stdin=is_agent)

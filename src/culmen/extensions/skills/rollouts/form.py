@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from culmen.core.asking import ASKER, AskingFailed, Loan
 from culmen.core.candidate import Candidate, skill_names
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from culmen.models.spec import ModelSpec
 
 FORM, ROLE = "rollout", "agent"
+EVALUATOR, READS_TASK_TOML = "", True  # see `tasks.loading.FolderAdapter`
 _REWARDS = (0.0, 1.0)  # bounds of rewards, unless [objective] has others
 _NAMED = 5  # tasks named in a note
 _AGENT = "agent"  # among the generators that an evaluation drew from
@@ -106,7 +108,7 @@ class ToolsTable(SkillTable, frozen=True):
 _TABLES = {"skill": SkillTable, "tools": ToolsTable}
 
 
-def is_skill_folder(folder: Path) -> bool:
+def can_read_folder(folder: Path) -> bool:
     """True if the folder's task.toml has a table [skill] or [tools]."""
     return bool(_table_name(folder))
 
@@ -127,7 +129,7 @@ def _read_table(folder: Path) -> tuple[schema.TaskToml, SkillTable]:
     return source, source.more
 
 
-def read_skill_folder(folder: Path, goal: str = "") -> Task:
+def read_folder(folder: Path, goal: str = "") -> Task:
     """The task of such a folder; raise `TaskError` if it cannot be read."""
     source, table = _read_table(folder)
     objective = task_toml.build_objective(source)
@@ -140,7 +142,7 @@ def read_skill_folder(folder: Path, goal: str = "") -> Task:
         objective,
         folder,
     )
-    return msgspec.structs.replace(
+    return replace(
         task,
         name=source.table.name or folder.name,
         goal=goal or source.table.goal.strip() or task.goal,
@@ -148,28 +150,6 @@ def read_skill_folder(folder: Path, goal: str = "") -> Task:
         defaults=task_toml.run_defaults(source),
         root=str(folder),
     )
-
-
-def skill_path(folder: Path) -> Path:
-    """The skill's folder or file of a folder with a table [skill]."""
-    return folder / _read_table(folder)[1].path
-
-
-def tasks_path(folder: Path) -> Path:
-    """The folder of Harbor tasks of a folder with a table [skill]."""
-    return folder / _read_table(folder)[1].tasks
-
-
-class SkillFolders:
-    """See `tasks.loading.FolderAdapter`."""
-
-    EVALUATOR = ""
-    READS_TASK_TOML = True
-    can_read_folder = staticmethod(is_skill_folder)
-    read_folder = staticmethod(read_skill_folder)
-
-
-FOLDERS = SkillFolders()
 
 
 def _build_task(
@@ -212,7 +192,7 @@ def _build_task(
             tools=table.names if skill.is_tools else "",
         ),
         limits=Limits(seconds=seconds, scorer_seconds=seconds),
-        notes=(*_notes(found, usable, tasks_path), *_skill_notes(skill)),
+        notes=tuple(_notes(skill, found, usable, tasks_path)),
         root=str(tasks_path.resolve()),
     )
     return reading.with_digest(task)
@@ -311,9 +291,7 @@ def with_agent_roles(evaluator: Evaluator) -> Evaluator:
     agent = str(evaluator.options["agent"])
     needs = bool(agent) and not isinstance(catalog.adapter_by_name(agent), native.AnyCommand)
     options = {name: each for name, each in evaluator.options.items() if name != "roles"}
-    return msgspec.structs.replace(
-        evaluator, options={**options, **({"roles": [ROLE]} if needs else {})}
-    )
+    return replace(evaluator, options={**options, **({"roles": [ROLE]} if needs else {})})
 
 
 def _named_gaps(tasks: Iterable[HarborTask]) -> str:
@@ -322,7 +300,7 @@ def _named_gaps(tasks: Iterable[HarborTask]) -> str:
 
 
 def _notes(
-    found: Iterable[HarborTask], usable: list[HarborTask], tasks_path: Path
+    skill: Skill, found: Iterable[HarborTask], usable: list[HarborTask], tasks_path: Path
 ) -> Iterable[str]:
     left = [task for task in found if task.gaps]
     if left:
@@ -337,9 +315,6 @@ def _notes(
     stricter = Counter(each for task in usable for each in task.stricter)
     if stricter:
         yield f"stricter than Harbor: {'; '.join(sorted(stricter))}"
-
-
-def _skill_notes(skill: Skill) -> Iterable[str]:
     if skill.faults:
         yield f"skills-ref, the reference library, refuses the skill: {'; '.join(skill.faults)}"
 
@@ -374,7 +349,7 @@ class RolloutForm:
         table = SkillTable(environment="plain")
         objective = Objective(bounds=_REWARDS)
         task = _build_task(program, evaluator, table, objective, evaluator.parent)
-        return msgspec.structs.replace(task, goal=goal or task.goal)
+        return replace(task, goal=goal or task.goal)
 
     def with_agent(self, task: Task, agent: str) -> Task:
         """The task with this agent, whose files are those of the current folder.
@@ -384,10 +359,8 @@ class RolloutForm:
         agent = catalog.agent_with_paths(agent, Path.cwd())
         _require_scripts(agent, task)
         options = {**task.evaluator.options, "agent": agent}
-        evaluator = msgspec.structs.replace(task.evaluator, options=options)
-        return reading.with_digest(
-            msgspec.structs.replace(task, evaluator=with_agent_roles(evaluator))
-        )
+        evaluator = replace(task.evaluator, options=options)
+        return reading.with_digest(replace(task, evaluator=with_agent_roles(evaluator)))
 
     def new_runner(self, host: object) -> Any:
         """Never called: the form brings a backend."""
@@ -599,7 +572,7 @@ class RolloutBackend(Backend):
             msgspec.json.encode(trial.trajectory).decode()[: trajectory.LONGEST],
             trajectory.LONGEST,
         )
-        return msgspec.structs.replace(
+        return replace(
             self._observation(candidate, case, seed, status, fault, _feedback(trial, score)),
             score=None if fault else score,
             metrics={

@@ -158,12 +158,13 @@ def _task_of_table(
         files_inside(inside)
     recipe = _read_dockerfile(inside, place) if plain else None
     image = None if plain else image_of_task(inside, world, place)
+    is_listed = harbor_task.LISTED in (settings.agent_network, settings.verifier_network)
     gaps = [
         *settings.gaps,
         *([] if plain or image else [f"its container, for which there is no Dockerfile: {_PLAIN}"]),
         *([f"{gap}; {_PLAIN}" for gap in image.gaps] if image else []),
         *([] if recipe is None else recipe.gaps),
-        *_network_gaps(settings, plain),
+        *(["a network of listed hosts only"] if not plain and is_listed else []),
     ]
     return HarborTask(
         name=settings.name,
@@ -192,11 +193,6 @@ def _task_of_table(
         ),
         stricter=tuple(_own_limits(settings, plain)),
     )
-
-
-def _network_gaps(settings: HarborSettings, plain: bool) -> Iterator[str]:
-    if not plain and harbor_task.LISTED in (settings.agent_network, settings.verifier_network):
-        yield "a network of listed hosts only"
 
 
 def _own_limits(settings: HarborSettings, plain: bool) -> Iterator[str]:

@@ -123,6 +123,10 @@ class TrialRunner:
     """
 
     _python, _own_programs_first = sys.executable, False
+    _script: tuple[str, ...] = (
+        "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh",
+        "/tests/test.sh",
+    )
 
     def __init__(
         self,
@@ -175,11 +179,11 @@ class TrialRunner:
         if self._server.argv:
             tools.check_server(read_tools(skill.parts), listed)
 
-    async def list_tools(self, task: HarborTask, skill: Skill, slot: int = 0) -> list[JsonObject]:
+    async def list_tools(self, task: HarborTask, skill: Skill) -> list[JsonObject]:
         """The tools of the original server, else those of the candidate; raise `UserError`."""
         try:
-            await asyncio.to_thread(self._prepare_agent, task, skill, slot, check=True)
-            confinement = self._agent_confinement(task, skill, slot)
+            await asyncio.to_thread(self._prepare_agent, task, skill, 0, check=True)
+            confinement = self._agent_confinement(task, skill, 0)
             line = tools.server_line(self._python)
             running = await self._start_program(task, confinement, line, task.variables)
             try:
@@ -187,7 +191,7 @@ class TrialRunner:
             finally:
                 await running.end()
         finally:
-            await asyncio.to_thread(self._remove_worlds, slot)
+            await asyncio.to_thread(self._remove_worlds, 0)
 
     def _confinement(self, task: HarborTask, number: int, network: bool) -> Confinement:
         memory_mb = task.memory_mb or machine_memory_mb()
@@ -360,7 +364,9 @@ class TrialRunner:
             ),
         )
         variables = {**task.variables, **_SAFE, **task.verifier_variables}
-        running = await self._start_script(task, confinement, variables)
+        running = await self._start_program(
+            task, confinement, self._script, variables, is_agent=False
+        )
         code, printed = await _finish_script(running, confinement, task.verifier_seconds)
         path = agent_environment(confinement, variables)["PATH"]
         if code is None:
@@ -374,20 +380,14 @@ class TrialRunner:
         confinement: Confinement,
         argv: tuple[str, ...],
         variables: Mapping[str, str],
+        *,
+        is_agent: bool = True,
     ) -> SandboxProcess:
-        """Start a program in the agent's world that reads its standard input."""
+        """Start a program: in the agent's world one that reads its standard input, or the tests."""
         line = confined_command(confinement, argv)
         return await SandboxProcess.start(
-            line, agent_environment(confinement, variables), stdin=True
+            line, agent_environment(confinement, variables), stdin=is_agent
         )
-
-    async def _start_script(
-        self, task: HarborTask, confinement: Confinement, variables: Mapping[str, str]
-    ) -> SandboxProcess:
-        """Start /tests/test.sh."""
-        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-        line = confined_command(confinement, [shell, "/tests/test.sh"])
-        return await SandboxProcess.start(line, agent_environment(confinement, variables))
 
 
 async def _wait_for_end(over: asyncio.Event, seconds: float, access: Access) -> str:

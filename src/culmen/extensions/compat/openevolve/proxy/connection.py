@@ -88,9 +88,6 @@ class TypedReader(wire.ValueReader):
         """The object of a reference; raise WireError if there is none."""
         raise WireError("a reference is not allowed here")
 
-    def _ref(self, spec: tuple[object, str, object], _depth: int) -> object:
-        return self.resolve(spec)
-
     def _float(self, spec: str, depth: int) -> float:
         self.has_nonfinite = True
         return super()._float(spec, depth)
@@ -98,12 +95,6 @@ class TypedReader(wire.ValueReader):
     def _set(self, spec: tuple[str, Iterable[object]], depth: int) -> object:
         name, items = spec
         return _SETS[name](wire.checked_keys(self.revive(list(items), depth)))
-
-    def _bytearray(self, spec: object, depth: int) -> bytearray:
-        return bytearray(self.revive(spec, depth + 1))
-
-    def _range(self, spec: Iterable[int], _depth: int) -> range:
-        return range(*spec)
 
     def _scalar(self, spec: tuple[str, object], depth: int) -> object:
         import numpy
@@ -140,10 +131,10 @@ class TypedReader(wire.ValueReader):
         "complex": _complex,
         "array": _array,
         "set": _set,
-        "bytearray": _bytearray,
-        "range": _range,
+        "bytearray": lambda self, spec, depth: bytearray(self.revive(spec, depth + 1)),
+        "range": lambda _, spec, _depth: range(*spec),
         "scalar": _scalar,
-        "ref": _ref,
+        "ref": lambda self, spec, _depth: self.resolve(spec),
     }
 
 

@@ -173,10 +173,7 @@ def import_module(
     own = {key: value for key, value in vars(module).items() if _defined_in(value, name)}
     every = getattr(module, "__all__", None)
     return {
-        "about": {
-            objects.object_number(value): describe_object(objects, _at, value)
-            for value in own.values()
-        },
+        "about": {objects.object_number(value): describe_object(value) for value in own.values()},
         "names": {key: objects.make_handle(value) for key, value in own.items()},
         "number": objects.object_number(module),
         "doc": str(module.__doc__) if module.__doc__ else None,
@@ -184,7 +181,7 @@ def import_module(
     }
 
 
-def describe_object(_objects: CandidateObjects, _at: PeerConnection, target: Any) -> JsonObject:
+def describe_object(target: Any) -> JsonObject:
     """Name, documentation, and the parameters of a function or the methods of a class."""
     about: JsonObject = {
         "name": str(getattr(target, "__name__", type(target).__name__)),
@@ -205,47 +202,14 @@ def describe_object(_objects: CandidateObjects, _at: PeerConnection, target: Any
     return about
 
 
-def get_attribute(
-    _objects: CandidateObjects, _at: PeerConnection, target: object, name: str
-) -> object:
-    """An attribute of one of the candidate's objects."""
-    return getattr(target, name)
-
-
-def set_attribute(
-    _objects: CandidateObjects, _at: PeerConnection, target: object, name: str, value: object
-) -> None:
-    """Set an attribute."""
-    setattr(target, name, value)
-
-
-def delete_attribute(
-    _objects: CandidateObjects, _at: PeerConnection, target: object, name: str
-) -> None:
-    """Delete an attribute."""
-    delattr(target, name)
-
-
-def list_attributes(_objects: CandidateObjects, _at: PeerConnection, target: object) -> list[str]:
-    """The names of the attributes."""
-    return [str(name) for name in dir(target)]
-
-
 def call_object(
-    _objects: CandidateObjects,
-    _at: PeerConnection,
-    target: Any,
-    name: str | None,
-    args: Iterable[object],
-    kwargs: Mapping[str, object],
+    target: Any, name: str | None, args: Iterable[object], kwargs: Mapping[str, object]
 ) -> object:
     """Call an object (`name` None) or one of its methods."""
     return (target if name is None else getattr(target, name))(*args, **kwargs)
 
 
-def step_iterator(
-    _objects: CandidateObjects, _at: PeerConnection, target: Any, how: str, value: object
-) -> object:
+def step_iterator(target: Any, how: str, value: object) -> object:
     """Advance an iterator (`how`: next, send or close).
 
     Returns (True, item), or (False, its value) at its end.
@@ -258,7 +222,7 @@ def step_iterator(
         return False, end.value
 
 
-def wait_for(_objects: CandidateObjects, _at: PeerConnection, target: Awaitable[object]) -> object:
+def wait_for(target: Awaitable[object]) -> object:
     """Run an awaitable to its end."""
     import asyncio
 
@@ -289,6 +253,11 @@ def open_thread(_objects: CandidateObjects, at: PeerConnection) -> None:
     theirs, ours = socket.socketpair()
     threading.Thread(target=at.sibling_connection(ours).serve, daemon=True).start()
     _hand_over(at, theirs)
+
+
+def _on_target(function: Callable[..., object]) -> Callable[..., object]:
+    """A handler that needs neither the candidate's objects nor the connection."""
+    return lambda _objects, _at, *content: function(*content)
 
 
 def fork_process(_objects: CandidateObjects, at: PeerConnection) -> None:
@@ -329,27 +298,35 @@ TABLE: dict[Operation, Rule] = {
         _E, import_module, "two names", "names, texts, numbers of functions and classes"
     ),
     Operation.DESCRIBE: Rule(
-        _E, describe_object, "a handle", "names and texts; defaults that are plain finite data"
+        _E,
+        _on_target(describe_object),
+        "a handle",
+        "names and texts; defaults that are plain finite data",
     ),
     Operation.GET_ATTRIBUTE: Rule(
-        _E, get_attribute, "a handle, a name", "plain data, or a handle on a definition"
+        _E, _on_target(getattr), "a handle, a name", "plain data, or a handle on a definition"
     ),
     Operation.SET_ATTRIBUTE: Rule(
-        _E, set_attribute, "a handle, a name, plain data or a handle", "nothing"
+        _E, _on_target(setattr), "a handle, a name, plain data or a handle", "nothing"
     ),
-    Operation.DELETE_ATTRIBUTE: Rule(_E, delete_attribute, "a handle, a name", "nothing"),
-    Operation.LIST_ATTRIBUTES: Rule(_E, list_attributes, "a handle", "names"),
+    Operation.DELETE_ATTRIBUTE: Rule(_E, _on_target(delattr), "a handle, a name", "nothing"),
+    Operation.LIST_ATTRIBUTES: Rule(
+        _E, _on_target(lambda target: [str(name) for name in dir(target)]), "a handle", "names"
+    ),
     Operation.CALL: Rule(
         _E,
-        call_object,
+        _on_target(call_object),
         "a handle, a method's name or None, arguments: plain data, handles, functions by "
         "number, generators",
         "plain data, or a handle on an iterator or awaitable; on an object if that was admitted",
     ),
     Operation.STEP_ITERATOR: Rule(
-        _E, step_iterator, "a handle, how, plain data", "true if it continues, plain data"
+        _E,
+        _on_target(step_iterator),
+        "a handle, how, plain data",
+        "true if it continues, plain data",
     ),
-    Operation.AWAIT: Rule(_E, wait_for, "a handle", "plain data"),
+    Operation.AWAIT: Rule(_E, _on_target(wait_for), "a handle", "plain data"),
     Operation.RUN_SCRIPT: Rule(
         _E, run_script, "a name, arguments as text, three pipes", "an exit status"
     ),

@@ -288,18 +288,12 @@ class RemoteObjects:
         object.__setattr__(stand_in, "_remote", remote)
         return stand_in
 
-    def _iterator_stand_in(self, remote: RemoteHandle, _family: int) -> object:
-        return RemoteIterator(self._session, remote)
-
-    def _awaitable_stand_in(self, remote: RemoteHandle, _family: int) -> object:
-        return RemoteAwaitable(self._session, remote)
-
     _makers: ClassVar[dict[str, Callable[..., object]]] = {
         "function": _function_stand_in,
         "class": _class_stand_in,
         "object": _object_stand_in,
-        "iterator": _iterator_stand_in,
-        "awaitable": _awaitable_stand_in,
+        "iterator": lambda self, remote, _: RemoteIterator(self._session, remote),
+        "awaitable": lambda self, remote, _: RemoteAwaitable(self._session, remote),
         "module": _module_stand_in,
     }
 

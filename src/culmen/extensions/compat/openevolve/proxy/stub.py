@@ -67,21 +67,15 @@ def install_hooks() -> None:
     if _hooked:
         return
     _hooked = True
-    os.register_at_fork(before=_before_fork, after_in_parent=_in_parent, after_in_child=_in_child)
+    os.register_at_fork(
+        before=lambda: _current and _current[1].before_fork(),
+        after_in_parent=lambda: _current and _current[1].after_fork_in_parent(),
+        after_in_child=_in_child,
+    )
     connection.watch_seeding(_note_seed)
     sys.excepthook = (
         traceback.print_exception
     )  # Python's own would open the stub to show a line of it
-
-
-def _before_fork() -> None:
-    if _current is not None:
-        _current[1].before_fork()
-
-
-def _in_parent() -> None:
-    if _current is not None:
-        _current[1].after_fork_in_parent()
 
 
 def _in_child() -> None:
@@ -92,10 +86,7 @@ def _in_child() -> None:
 
 
 def _note_seed(name: str, value: object) -> None:
-    if _current is not None:
-        _current[1].seeds[name] = value
-    else:
-        _early[name] = value
+    (_current[1].seeds if _current else _early)[name] = value
 
 
 def stand_in(space: JsonObject, folder: str, part: str) -> None:

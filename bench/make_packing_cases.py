@@ -1,4 +1,9 @@
-"""Writes cases.jsonl: bins cut into three items each, so that the fewest bins possible are known."""
+"""Writes cases.jsonl of the example `bin_packing`, into the current folder.
+
+Bins are cut into three items each, so that the fewest bins possible are known.
+"""
+
+from __future__ import annotations
 
 import json
 import random
@@ -7,8 +12,9 @@ CAPACITY, BINS = 100, 20
 SPLITS = ["train"] * 12 + ["val"] * 6 + ["test"] * 6
 
 
-def instance(rng):
-    items = []
+def draw_items(rng: random.Random) -> list[int]:
+    """Sizes of the items of `BINS` full bins, in random order."""
+    items: list[int] = []
     for _ in range(BINS):
         first = rng.randint(38, 49)
         second = rng.randint(26, 36)
@@ -23,7 +29,7 @@ if __name__ == "__main__":
         for number, split in enumerate(SPLITS, 1):
             case = {
                 "id": f"{split}-{number}",
-                "input": {"capacity": CAPACITY, "items": instance(rng)},
+                "input": {"capacity": CAPACITY, "items": draw_items(rng)},
                 "info": {"bins": BINS},
                 "split": split,
             }
