@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import culmen
+from culmen.report.story import keep_way
 from culmen.testing.scripted import ScriptedModel
 
 PROGRAM = "\n".join(f"def step_{i}(x):\n    return x * {i} + 1" for i in range(40))
@@ -138,17 +139,18 @@ def test_bytes_an_evaluation(runs: dict[str, Path], strategy: str, most: int) ->
 
 
 @pytest.mark.slow
-def test_a_status_imports_no_arrays_and_no_model_of_values(runs: dict[str, Path]) -> None:
-    code = (
-        "import sys; from culmen.cli.main import main; main(['status', sys.argv[1]]);"
-        "print(*sys.modules)"
-    )
+@pytest.mark.parametrize("verb", ["status", "best", "story"])
+def test_readers_of_a_finished_run_import_no_arrays_and_no_model_of_values(
+    runs: dict[str, Path], verb: str
+) -> None:
+    keep_way(runs["pedigree"])
+    code = "import sys; from culmen.cli.main import main; main(sys.argv[1:]); print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(runs["pedigree"])],
+        [sys.executable, "-c", code, verb, str(runs["pedigree"])],
         capture_output=True,
         text=True,
         check=True,
     )
     loaded = done.stdout.splitlines()[-1].split()
-    assert "culmen.store.views" in loaded and len(loaded) <= 420
+    assert "culmen.store.views" in loaded and len(loaded) <= 360
     assert not {"numpy", "culmen.evidence.evidence", "asyncio.base_events"} & set(loaded)

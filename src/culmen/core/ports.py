@@ -23,6 +23,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
@@ -588,6 +589,7 @@ def with_protocol_defaults(kind: type[T], implementation: object) -> T:
     return cast(T, implementation if not lacks else _Completed(kind, implementation))
 
 
+@cache
 def _public_members(kind: type) -> list[str]:
     """The public names that a protocol declares, inherited ones included."""
     own = {

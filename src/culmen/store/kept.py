@@ -23,6 +23,9 @@ LONG = 8_000
 EVENTS = 4 * LONG
 """Events of such a run."""
 
+TOLD = 2_000
+"""Events from which a run's end keeps what its story reads: to read it takes a fiftieth of it."""
+
 
 def load_kept(run: Path, run_id: str, name: str) -> StoredCheckpoint | None:
     """The event that a kept value follows, and the value; None if there is none that fits."""

@@ -13,6 +13,7 @@ import os
 import platform
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -179,15 +180,19 @@ class CheckpointFile:
 @cache
 def code_digest() -> str:
     """A hash of culmen's code and of the versions of Python, numpy and msgspec."""
-    from importlib.metadata import version  # takes 30 ms, and short runs have no checkpoint
-
-    digest = hashlib.sha256()
-    packages = [f"{name} {version(name)}" for name in ("numpy", "msgspec")]
-    digest.update(" ".join([platform.python_version(), *packages]).encode())
-    root = Path(core.__file__).parents[1]
-    for file in sorted(root.rglob("*.py")):
-        digest.update(str(file.relative_to(root)).encode())
-        digest.update(file.read_bytes())
+    numpy = find_spec("numpy")  # which says where it is without loading it
+    digest = hashlib.sha256(f"{platform.python_version()} {msgspec.__version__}".encode())
+    if numpy is not None and numpy.origin is not None:
+        digest.update(Path(numpy.origin).with_name("version.py").read_bytes())
+    root = os.path.dirname(os.path.dirname(core.__file__))
+    for folder, below, names in os.walk(root):
+        below.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                digest.update(path[len(root) :].encode())
+                with open(path, "rb") as file:
+                    digest.update(file.read())
     return digest.hexdigest()
 
 

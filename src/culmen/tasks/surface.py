@@ -15,7 +15,6 @@ from culmen.core.candidate import Candidate, frontmatter, is_text, skill_names
 from culmen.core.foreign import boundary
 from culmen.core.markers import MarkerError, has_blocks, split_blocks
 from culmen.core.task import SKILL_FILE, Task
-from culmen.tasks.toolset import tools_fault
 
 
 @boundary()
@@ -35,6 +34,8 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
         fault = "bad_skill"
     if fault or not task.surface.tools:
         return fault
+    from culmen.tasks.toolset import tools_fault
+
     faults = [tools_fault(parts, seed, task.surface.tools) for seed in task.seeds]
     return "" if "" in faults else next(iter(faults), "")
 

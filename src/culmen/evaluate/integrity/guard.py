@@ -26,7 +26,6 @@ from culmen.core.json import JsonObject
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Task
 from culmen.evaluate.integrity import signs
-from culmen.evaluate.integrity.pushing import OutputPushes
 from culmen.tasks import reading
 
 POLICIES = ("warn", "reject", "stop")
@@ -135,6 +134,8 @@ class IntegrityBackend(Backend):
                 )
         is_open = not any(sign.grave for sign in (*all_signs, *observation.signs))
         if pushes and observation.score is not None and is_open:
+            from culmen.evaluate.integrity.pushing import OutputPushes  # loads numpy
+
             push = OutputPushes(self.task, self._evaluate_plainly, case, seed, pushes)
             observation = await push.check(candidate, observation, neighbours)
         all_signs += (*observation.signs, *signs.of_observation(observation, self.task.objective))

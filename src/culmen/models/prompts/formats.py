@@ -11,9 +11,8 @@ import msgspec
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.foreign import UNREADABLE, Unreadable, boundary
+from culmen.core.foreign import UNREADABLE, Unreadable, boundary, lazy_pattern
 from culmen.core.json import JsonObject
-from culmen.core.replies.forms import read_form
 from culmen.core.replies.names import part_names, shown_name
 from culmen.core.replies.parsed import Parsed
 from culmen.core.replies.thoughts import without_thoughts
@@ -22,6 +21,12 @@ from culmen.core.wording import fence_marks, indent_text, part_info, surface_lan
 from culmen.models.prompts.template import Templates
 
 _NOTE = 120  # characters kept of a reply's hypothesis about its candidate
+
+
+def _read_form(form: str, reply: str, task: Task, parent: Candidate | None) -> Parsed:
+    from culmen.core.replies.forms import read_form  # the readers wait for the first reply
+
+    return read_form(form, reply, task, parent)
 
 
 class ReplyFormat(Protocol):
@@ -56,7 +61,7 @@ class Rewrite:
         return templates.fill("rewrite", **_block_slots(task, parent))
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("text", reply, task, parent)
+        return _read_form("text", reply, task, parent)
 
 
 class Diff:
@@ -75,7 +80,7 @@ class Diff:
         return templates.fill("diff", heading=heading)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("text", reply, task, parent)
+        return _read_form("text", reply, task, parent)
 
 
 class JsonParts:
@@ -94,7 +99,7 @@ class JsonParts:
         return templates.fill("json", names=names)
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("json", reply, task, parent)
+        return _read_form("json", reply, task, parent)
 
 
 FORMATS: dict[str, ReplyFormat] = {
@@ -164,7 +169,7 @@ class Verbalized:
         return f'"parts": {{{inside}}}', description
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("responses", reply, task, parent)
+        return _read_form("responses", reply, task, parent)
 
 
 class VerbalizedDiff(Verbalized):
@@ -209,7 +214,7 @@ class Blocks:
         return templates.fill("blocks", k=str(k), **_block_slots(task, parent))
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
-        return read_form("blocks", reply, task, parent)
+        return _read_form("blocks", reply, task, parent)
 
 
 SEVERAL: dict[str, ReplyFormat] = {
@@ -219,9 +224,9 @@ SEVERAL: dict[str, ReplyFormat] = {
 
 # All replies to a brief: parsed, separated from known candidates, faults counted by kind.
 
-_SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
-_REASONING = re.compile(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
-_REFUSAL = re.compile(
+_SUMMARY = lazy_pattern(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
+_REASONING = lazy_pattern(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
+_REFUSAL = lazy_pattern(
     r"\A\W*(?:i(?:'|’)?m\s+(?:very\s+)?sorry|sorry,|i\s+(?:can(?:'|’)?t|cannot|won(?:'|’)t)\s+(?:help|assist|comply|do|provide))",
     re.IGNORECASE,
 )
