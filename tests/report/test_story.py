@@ -34,7 +34,7 @@ from culmen.report.story import (
     step_facts,
     way_line,
 )
-from culmen.store import kept, views
+from culmen.store import sidecar, views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 
@@ -153,7 +153,7 @@ def test_a_kept_way_tells_the_same_story_until_the_journal_goes_on(
     *_, last = climbed(run)
     computed = run.story()
     keep_way(run.path)
-    assert (run.path / kept.FOLDER).is_dir() and run.story() == computed
+    assert (run.path / sidecar.KEPT).is_dir() and run.story() == computed
     further = run.tried(9, 0.9, last)
     assert run.story().end == further.id
 

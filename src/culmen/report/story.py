@@ -31,7 +31,7 @@ from culmen.report.figures import (
 )
 from culmen.report.sentences import run_verdict
 from culmen.store import views
-from culmen.store.kept import load_kept, save_kept
+from culmen.store.sidecar import load_kept, save_kept
 from culmen.store.views import Ancestor, RunStatus, TriedCandidate
 
 DollarsAt = Callable[[Sequence[int]], list[float]]

@@ -412,12 +412,12 @@ class Study:
         """Keep what the story of the run reads, and of a long one what its first pages show."""
         from culmen.core.extensions import all_parts
         from culmen.report.story import keep_way
-        from culmen.store import kept, views
+        from culmen.store import sidecar, views
 
         events = views.last_seq(self.path)
-        if events >= kept.TOLD:
+        if events >= sidecar.TOLD:
             keep_way(self.path)
-        if events >= kept.EVENTS:
+        if events >= sidecar.EVENTS:
             for prepare in all_parts("readings").values():
                 prepare(self.path)
 

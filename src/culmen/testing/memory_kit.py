@@ -12,7 +12,7 @@ Vector = Sequence[float]
 
 
 class SemanticFilter(Protocol):
-    """A semantic filter: see `culmen.strategies.memory.epsilon_net`."""
+    """A semantic filter: see `culmen.strategies.polca`."""
 
     needs_vectors: bool
     refused: int

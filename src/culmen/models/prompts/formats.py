@@ -13,8 +13,8 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
 from culmen.core.foreign import UNREADABLE, Unreadable, boundary, lazy_pattern
 from culmen.core.json import JsonObject
+from culmen.core.replies import Parsed
 from culmen.core.replies.names import part_names, shown_name
-from culmen.core.replies.parsed import Parsed
 from culmen.core.replies.thoughts import without_thoughts
 from culmen.core.task import SKILL_FILE, Surface, Task
 from culmen.core.wording import fence_marks, indent_text, part_info, surface_language

@@ -470,7 +470,7 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         objective = read_meta(connection).task.objective
         if not objective.metrics:
             return None
-        from culmen.evidence.front_verdict import FrontVerdict  # numpy comes with it
+        from culmen.evidence.front import FrontVerdict  # numpy comes with it
 
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None
