@@ -22,11 +22,12 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+
+import msgspec
 
 from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
@@ -365,8 +366,7 @@ class Craft(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class CraftContext:
+class CraftContext(msgspec.Struct, frozen=True):
     """Input of a craft's maker: `run` is the run's folder.
 
     `settings` are those of the strategy; `model` and `models_file` the run's models (None: none

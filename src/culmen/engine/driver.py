@@ -22,7 +22,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Protocol
 
@@ -53,15 +52,14 @@ from culmen.engine.loop import CheckpointStore, SearchState, pack_state
 from culmen.engine.search import Estimate, Search
 
 
-@dataclass
-class Replayed:
+class Replayed(msgspec.Struct):
     """Result of a replay.
 
     Effects to start (again), entries still to journal, active seconds so far.
     """
 
     pending: list[Effect]
-    missing: list[Entry] = field(default_factory=list[Entry])
+    missing: list[Entry] = []
     elapsed: float = 0.0
     effects: int = 0
 

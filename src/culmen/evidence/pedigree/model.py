@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import msgspec
 import numpy as np
 
 from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, padded_array, sum_by_row
@@ -266,8 +266,7 @@ class FailureShare:
 NOTHING = np.zeros(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(msgspec.Struct, frozen=True):
     """Expected reward of a candidate, failures at the floor, and its standard deviation.
 
     From `count` scored evaluations and `failures` of its own and from its relatives; nan while
