@@ -235,7 +235,7 @@ LONG = 8_000
 EVENTS = 4 * LONG
 """Events of such a run."""
 
-TOLD = 2_000
+TOLD = LONG // 4
 """Events from which a run's end keeps what its story reads: to read it takes a fiftieth of it."""
 
 
