@@ -15,7 +15,8 @@ from culmen.core.candidate import Candidate
 from culmen.core.usage import Budget
 from culmen.extensions.train import objectives
 from culmen.strategies.island_loops import Adaptive
-from culmen.strategies.polca import EpsilonNet, Polca
+from culmen.strategies.memory.epsilon_net import EpsilonNet
+from culmen.strategies.polca import Polca
 from culmen.strategies.seed_pool import copy_and_mix
 from culmen.strategies.turboevolve import TurboEvolve
 from culmen.testing.landscape import Landscape, task

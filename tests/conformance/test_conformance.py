@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from culmen.strategies.island_loops import Adaptive, WidthCounter
+from culmen.strategies.memory.epsilon_net import EpsilonNet
 from culmen.strategies.memory.priorities import Newest, ThisRound
-from culmen.strategies.polca import EpsilonNet, Polca
+from culmen.strategies.polca import Polca
 from culmen.strategies.seed_pool import copy_and_mix
 
 FOLDER = Path(__file__).parents[2] / "conformance"

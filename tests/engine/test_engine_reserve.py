@@ -15,14 +15,14 @@ from culmen.core.evaluation import Observation, Status
 from culmen.core.event import EvaluateRequest
 from culmen.core.task import Evaluator, Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.finale import (
+from culmen.engine.ledger import CHECKS, LARGEST_SHARE, Ledger
+from culmen.engine.reserve import (
     FACTOR,
     LeaderControl,
     Reserve,
     ReservePlanner,
     evaluations_to_tell,
 )
-from culmen.engine.ledger import CHECKS, LARGEST_SHARE, Ledger
 from culmen.evidence.evidence import Evidence
 from culmen.evidence.intervals import t_quantile_95
 from culmen.strategies import catalog

@@ -10,8 +10,8 @@ import pytest
 
 from culmen.evidence.pedigree import FailureChances, FailureShare, ValueModel
 from culmen.evidence.pedigree import tree as trees
+from culmen.evidence.pedigree.inference import Marginals
 from culmen.evidence.pedigree.learning import Parameters, scatter_within
-from culmen.evidence.pedigree.model import Marginals
 from culmen.evidence.pedigree.scale import ScaledScores
 
 

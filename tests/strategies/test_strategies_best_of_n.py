@@ -11,7 +11,8 @@ import pytest
 from bench.truth import worlds
 
 from culmen.core.usage import Budget
-from culmen.strategies.best_of_n import BestOfN, DraftStandings, gain_of_drafts, gain_of_looks
+from culmen.strategies.best_of_n import BestOfN
+from culmen.strategies.drafts import DraftStandings, gain_of_drafts, gain_of_looks
 from culmen.testing.virtual import simulate
 
 

@@ -33,6 +33,13 @@ from culmen.strategies.pacevolve.advisor import (
     read_hypotheses,
     read_object,
 )
+from culmen.strategies.pacevolve.island import (
+    Momentum,
+    Population,
+    absolute_progress,
+    intervention_weights,
+    version_weights,
+)
 from culmen.strategies.pacevolve.memory import (
     Failure,
     FailureMemory,
@@ -41,14 +48,7 @@ from culmen.strategies.pacevolve.memory import (
     Ranked,
     first_sentences,
 )
-from culmen.strategies.pacevolve.pacevolve import (
-    Momentum,
-    Pacevolve,
-    Population,
-    absolute_progress,
-    intervention_weights,
-    version_weights,
-)
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing.landscape import Landscape, task
 from culmen.testing.virtual import simulate
 

@@ -17,6 +17,7 @@ from culmen.core.event import Entry
 from culmen.core.usage import Budget
 from culmen.strategies.pacevolve.advisor import Planning
 from culmen.strategies.pacevolve.implementing import Implementing
+from culmen.strategies.pacevolve.island import Early, Island, Momentum, Population, Recent
 from culmen.strategies.pacevolve.memory import (
     Failure,
     FailureMemory,
@@ -24,14 +25,7 @@ from culmen.strategies.pacevolve.memory import (
     Ranked,
     first_sentences,
 )
-from culmen.strategies.pacevolve.pacevolve import (
-    Early,
-    Island,
-    Momentum,
-    Pacevolve,
-    Population,
-    Recent,
-)
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing.landscape import Landscape, landscape_program, task
 from culmen.testing.virtual import simulate
 

@@ -21,14 +21,9 @@ from culmen.core.task import Objective
 from culmen.core.usage import Budget
 from culmen.strategies.pacevolve.advisor import Advising, Upkeep, from_menu
 from culmen.strategies.pacevolve.implementing import Implementing
+from culmen.strategies.pacevolve.island import Island, Momentum, Population, version_weights
 from culmen.strategies.pacevolve.memory import IdeaRepository
-from culmen.strategies.pacevolve.pacevolve import (
-    Island,
-    Momentum,
-    Pacevolve,
-    Population,
-    version_weights,
-)
+from culmen.strategies.pacevolve.pacevolve import Pacevolve
 from culmen.testing.landscape import Faults, Landscape, task, written_reward
 from culmen.testing.virtual import Simulation, simulate
 

@@ -46,8 +46,6 @@ from culmen.engine.finale import (
     UNBUDGETED,
     Finale,
     FrontFinale,
-    LeaderControl,
-    ReservePlanner,
     StopScore,
     evaluations_after_stop,
 )
@@ -68,6 +66,7 @@ from culmen.engine.ledger import (
 from culmen.engine.loop import CheckpointBarrier, Future, Loop, SaveState, SearchState
 from culmen.engine.loop import Fiber as Coroutine
 from culmen.engine.record import EvaluationCache, MemoryStore, PromptHistory
+from culmen.engine.reserve import LeaderControl, ReservePlanner
 from culmen.evidence.evidence import SEARCH, Evidence, FailureAttribution
 from culmen.evidence.verdict import value_of
 

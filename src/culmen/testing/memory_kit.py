@@ -12,7 +12,7 @@ Vector = Sequence[float]
 
 
 class SemanticFilter(Protocol):
-    """A semantic filter: see `culmen.strategies.polca`."""
+    """A semantic filter: see `culmen.strategies.memory.epsilon_net`."""
 
     needs_vectors: bool
     refused: int

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import UserError
+from culmen.strategies.memory.epsilon_net import EpsilonNet, KeepAll
 from culmen.strategies.memory.priorities import Quantile
-from culmen.strategies.polca import EpsilonNet, KeepAll
 from culmen.testing.memory_kit import check_filter
 
 # whole coordinates: distances are exact, so that ties are ties for the net and for the reference

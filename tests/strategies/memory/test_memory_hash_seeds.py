@@ -12,7 +12,7 @@ _CHILD = """
 from random import Random
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Rollout
-from culmen.strategies.polca import EpsilonNet
+from culmen.strategies.memory.epsilon_net import EpsilonNet
 from culmen.strategies.memory.grid import Axis, Elite, Grid
 from culmen.strategies.memory.grid import GridIsland, Selection, migrate_to_next
 from culmen.extensions.baselines.pareto import Frontier

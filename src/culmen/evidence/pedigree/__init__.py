@@ -5,15 +5,9 @@ docs/evidence.md. Results depend on the observations and their order alone, neve
 read results.
 """
 
+from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
 from culmen.evidence.pedigree.learning import StepLaw
-from culmen.evidence.pedigree.model import (
-    FailureChances,
-    FailureModel,
-    FailureShare,
-    Noise,
-    Value,
-    ValueModel,
-)
+from culmen.evidence.pedigree.model import Noise, Value, ValueModel
 
 __all__ = [
     "FailureChances",

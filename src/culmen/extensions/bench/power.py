@@ -25,7 +25,7 @@ from culmen.core.evaluation import REFUSED, Case, Observation
 from culmen.core.ports import Backend
 from culmen.core.spread import pooled_variance
 from culmen.core.task import Task
-from culmen.engine.finale import FACTOR, evaluations_to_tell
+from culmen.engine.reserve import FACTOR, evaluations_to_tell
 from culmen.evaluate.backends import SettlingBackend
 from culmen.evidence.verdict import reported_split
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from culmen.evidence.pedigree import ValueModel
 from culmen.evidence.pedigree.arrays import Flags, Floats, Ints, padded_array
+from culmen.evidence.pedigree.inference import Marginals
 from culmen.evidence.pedigree.learning import own_evidence, tree_prior
-from culmen.evidence.pedigree.model import Marginals
 from culmen.evidence.pedigree.tree import FamilyTree, Posterior, TreePrior
 
 ROUNDS = 3
