@@ -29,7 +29,7 @@ from culmen.core.usage import Budget
 from culmen.extensions.web.pages import page_makers, prepare_pages
 from culmen.extensions.web.runs import Digest
 from culmen.extensions.web.server import Dashboard, bind_port, encode_document, serve_dashboard
-from culmen.store import kept
+from culmen.store import sidecar
 from culmen.strategies import catalog
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ def documents(run: Path, prepared: bool) -> None:
         print(f"read at the end: {clocked(lambda: prepare_pages(run))[0]}")
     for name in page_makers():
         if not prepared:
-            shutil.rmtree(run / kept.FOLDER, ignore_errors=True)
+            shutil.rmtree(run / sidecar.KEPT, ignore_errors=True)
         with ProcessPoolExecutor(1, get_context("spawn")) as apart:
             print(apart.submit(page_times, run, name).result())
     digest = Digest(run).refresh()

@@ -42,8 +42,7 @@ from culmen.core.event import (
 )
 from culmen.core.task import Task
 from culmen.core.usage import Budget, Usage
-from culmen.engine.driver import Driver
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import Driver, replay_journal
 from culmen.engine.search import Search
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal

@@ -44,9 +44,8 @@ from culmen.core.evaluation import Case
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import Driver
+from culmen.engine.driver import Driver, replay_journal
 from culmen.engine.loop import EVERY, CheckpointBarrier
-from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
 from culmen.extensions.baselines.map_elites import MapElites
 from culmen.run.assemble import restore_checkpoint

@@ -22,7 +22,7 @@ from pathlib import Path
 from culmen.core.evaluation import Observation
 from culmen.core.event import at_least
 from culmen.core.usage import Budget
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.run.study import Study
 from culmen.store.journal import SqlJournal

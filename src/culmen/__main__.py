@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from culmen.cli import first_page
@@ -13,6 +14,7 @@ def main() -> int:
     if first_page.is_answered_here(words):
         sys.stdout.write(first_page.answer(words))
         return 0
+    gc.set_threshold(50_000)  # what is imported stays: to search it 70 times is a tenth of a verb
     from culmen.cli.main import main
 
     return main()

@@ -15,7 +15,7 @@ from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import Observation
 from culmen.core.event import EvaluateRequest, ProposeRequest, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 

@@ -13,7 +13,7 @@ from culmen.core.evaluation import Case
 from culmen.core.event import EvaluateRequest, at_least
 from culmen.core.task import Evaluator, Objective
 from culmen.core.usage import Budget
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.extensions.agents.cato import Cato
 from culmen.run.request import parse_stop_score

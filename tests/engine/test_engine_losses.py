@@ -10,8 +10,8 @@ from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate
 from culmen.core.event import CustomRequest, Effect, EvaluateRequest, ProposeRequest
 from culmen.core.usage import Budget, Usage
+from culmen.engine.driver import torn_entry
 from culmen.engine.ledger import Ledger, loss_group
-from culmen.engine.replay import torn_entry
 
 LARGEST = Usage(calls=1, input_tokens=3000, output_tokens=1000, dollars=0.007)
 PROGRAM = Candidate.of({"program": "x"})

@@ -8,7 +8,7 @@ from bench.truth import worlds
 
 from culmen.core.event import Entry, Event, at_least
 from culmen.core.usage import Budget, Usage
-from culmen.engine.replay import Replayed, _drop_notes, graft_results, replay_journal  # pyright: ignore[reportPrivateUsage]
+from culmen.engine.driver import Replayed, _drop_notes, graft_results, replay_journal  # pyright: ignore[reportPrivateUsage]
 from culmen.engine.search import Search
 from culmen.strategies.pedigree import PedigreeSearch
 from culmen.testing.virtual import Simulation, simulate

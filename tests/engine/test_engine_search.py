@@ -16,7 +16,7 @@ from culmen.core.errors import JournalMismatch, UserError
 from culmen.core.evaluation import Case
 from culmen.core.event import Custom, ProposeRequest, at_least, encode_json, request_mark
 from culmen.core.usage import Budget, Usage
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.testing.virtual import simulate

@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.evaluation import Case
 from culmen.core.event import Effect, Entry, ProposeRequest, Result, at_least
 from culmen.core.usage import Budget
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog

@@ -11,8 +11,8 @@ from bench.truth.hazards import hazard_world
 from culmen.core.result import RunResult
 from culmen.core.spread import spread_of
 from culmen.core.usage import Budget
-from culmen.evidence.drift import DriftWatch, pair_differences
 from culmen.evidence.intervals import bounded_variance, pool_with_run, t_quantile_95
+from culmen.evidence.noise import DriftWatch, pair_differences
 from culmen.report.sentences import result_sentence
 from culmen.strategies import catalog
 from culmen.testing.virtual import simulate

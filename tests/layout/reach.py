@@ -69,7 +69,15 @@ def _homes(module: str, name: str, parsed: Mapping[str, ast.Module]) -> Iterator
         yield whole
     elif module in parsed:
         yield module
-        for node in parsed[module].body if name else ():
+        body = parsed[module].body if name else []
+        if any(
+            getattr(node, "name", "") == "__getattr__" for node in body
+        ):  # the package loads its names late
+            body = [
+                *body,
+                *(node for each in body if isinstance(each, ast.If) for node in each.body),
+            ]
+        for node in body:
             if isinstance(node, ast.ImportFrom) and not node.level:
                 for alias in node.names:
                     if name == (alias.asname or alias.name):

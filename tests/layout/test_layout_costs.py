@@ -15,6 +15,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import culmen
+from culmen.report.story import keep_way
 from culmen.testing.scripted import ScriptedModel
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +120,33 @@ def test_help_imports_little(words: str) -> None:
     assert not {"numpy", "sqlite3", "asyncio"} & loaded
 
 
+STARTED = """
+import culmen, os, sys
+
+def answer(prompt):
+    print(*sys.modules, flush=True)
+    os._exit(0)
+
+asked = dict(model=answer, budget=culmen.Budget(evaluations=9), progress=False)
+culmen.optimize("VALUE = 1.0", lambda text: 1.0, run_dir=sys.argv[1], **asked)
+"""
+
+
+def test_a_start_loads_little_until_the_first_model_call(tmp_path: Path) -> None:
+    """Readers of replies, of task folders and of runs wait until they are needed."""
+    command = [sys.executable, "-c", STARTED, str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "culmen.models.caller" in loaded and len(loaded) <= 490
+    late = (
+        "core.replies.forms",
+        "tasks.loading",
+        "store.views.listing",
+        "evaluate.integrity.pushing",
+    )
+    assert not {f"culmen.{name}" for name in late} & loaded
+
+
 def test_importing_culmen_imports_little() -> None:
     code = "import sys; before = len(sys.modules); import culmen; print(len(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -153,17 +181,18 @@ def test_bytes_an_evaluation(runs: dict[str, Path], strategy: str, most: int) ->
 
 
 @pytest.mark.slow
-def test_a_status_imports_no_arrays_and_no_model_of_values(runs: dict[str, Path]) -> None:
-    code = (
-        "import sys; from culmen.cli.main import main; main(['status', sys.argv[1]]);"
-        "print(*sys.modules)"
-    )
+@pytest.mark.parametrize("verb", ["status", "best", "story"])
+def test_readers_of_a_finished_run_import_no_arrays_and_no_model_of_values(
+    runs: dict[str, Path], verb: str
+) -> None:
+    keep_way(runs["pedigree"])
+    code = "import sys; from culmen.cli.main import main; main(sys.argv[1:]); print(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code, str(runs["pedigree"])],
+        [sys.executable, "-c", code, verb, str(runs["pedigree"])],
         capture_output=True,
         text=True,
         check=True,
     )
     loaded = done.stdout.splitlines()[-1].split()
-    assert "culmen.store.views" in loaded and len(loaded) <= 420
+    assert "culmen.store.views" in loaded and len(loaded) <= 360
     assert not {"numpy", "culmen.evidence.evidence", "asyncio.base_events"} & set(loaded)

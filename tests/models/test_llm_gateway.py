@@ -256,7 +256,7 @@ def test_a_gateway_passes_through(task: Task) -> None:
 
 def test_a_format_of_ones_own(task: Task, parent: Candidate) -> None:
     """The seam for formats that carry several candidates in one reply."""
-    from culmen.core.replies.parsed import Draft, Parsed
+    from culmen.core.replies import Draft, Parsed
 
     class Lines:
         name = "lines"

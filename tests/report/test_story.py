@@ -29,11 +29,12 @@ from culmen.report.story import (
     choose_steps,
     first_sentence,
     gain_text,
+    keep_way,
     run_story,
     step_facts,
     way_line,
 )
-from culmen.store import views
+from culmen.store import sidecar, views
 from culmen.store.database import RunMeta
 from culmen.store.journal import SqlJournal
 
@@ -142,6 +143,19 @@ def climbed(run: Planted) -> tuple[Candidate, ...]:
     big = run.tried(6, 0.605, low, tiny, operator="merge")  # the first parent is the worse one
     run.tried(7, 0.5, big, operator="mutate")
     return one, tiny, big, run.tried(8, 0.705, big)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_kept_way_tells_the_same_story_until_the_journal_goes_on(
+    tmp_path: Path, exact: bool
+) -> None:
+    run = Planted(tmp_path, exact=exact)
+    *_, last = climbed(run)
+    computed = run.story()
+    keep_way(run.path)
+    assert (run.path / sidecar.KEPT).is_dir() and run.story() == computed
+    further = run.tried(9, 0.9, last)
+    assert run.story().end == further.id
 
 
 @pytest.mark.parametrize("direction", ["max", "min"])

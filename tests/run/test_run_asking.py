@@ -22,7 +22,7 @@ import culmen
 from culmen.cli.pages import by_role
 from culmen.core.errors import Unavailable, UserError
 from culmen.core.evaluation import CONVERSATION
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.extensions.web.pages.effects import calls_page
 from culmen.extensions.web.runs import Digest
 from culmen.models.call import Tokens

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 import culmen
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.models.call import BadResponse, Call, Completion, Interrupted, Reply, Tokens
 from culmen.models.spec import ModelSpec, Price, Provider
 from culmen.run.assemble import rebuild_search

@@ -31,7 +31,7 @@ import sys
 import msgspec
 from culmen.core.event import at_least
 from culmen.core.task import digest_pieces
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import SqlJournal
 from culmen.strategies import catalog

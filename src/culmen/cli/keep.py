@@ -117,7 +117,7 @@ def _replay_part(
 
     Returns the event that it began after, the number of effects, and the journal's last state.
     """
-    from culmen.engine.replay import replay_journal
+    from culmen.engine.driver import replay_journal
     from culmen.run.assemble import checkpoint_file, rebuild_search, restore_checkpoint
     from culmen.run.options import RunObjects
     from culmen.store.journal import SqlJournal

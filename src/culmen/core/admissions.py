@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from culmen.core.foreign import lazy_pattern
+
 ADMISSION = "admission"
 """Name of the note that lists `candidates` whose maker admitted gaming the evaluator.
 
@@ -19,16 +21,16 @@ _JUDGE = (
     r"(?:evaluat|toleranc|check|scor(?:er|ing)|verifi|validat|grad(?:er|ing)|slack|harness|test "
     r"suite|metric)"
 )
-_ADMITS = re.compile(
+_ADMITS = lazy_pattern(
     rf"\b{PLAYED}\w*[^.\n]{{0,80}}?\b{_JUDGE}|\b{_JUDGE}\w*[^.\n]{{0,40}}?\b{PLAYED}", re.I
 )
-_MENTIONS = re.compile(
+_MENTIONS = lazy_pattern(
     r"\b(?:within|inside|up to|beyond|using|use(?:s|d)? up|just "
     r"(?:under|below|inside))\s(?:the |its |this |a )?"
     r"(?:[\w-]+\s){0,3}?(?:tolerance|slack)\b",
     re.I,
 )
-_NOT = re.compile(
+_NOT = lazy_pattern(
     r"\b(?:not|never|no|without|avoid\w*|don't|doesn't|cannot|rather than|instead "
     r"of|forbid\w*)\b[^.]*$",
     re.I,

@@ -34,6 +34,7 @@ from culmen.core.evaluation import (
     Refusal,
     Status,
 )
+from culmen.core.foreign import lazy_pattern
 from culmen.core.task import Objective
 
 _ERRORS = (
@@ -44,11 +45,11 @@ _STATES = ("state", "outcome", "result", "verdict")
 _VALIDITY = ("validity", "valid", "is_valid", "can_run", "runs_successfully")
 _STDERR = ("stderr", "std_err")
 _UNREAD = (LOG, EVALUATOR_LOG, DIFFERENCE, OUTPUT, TRAJECTORY, "certificate", "conversation")
-_NOTHING = re.compile(r"\W*(?:none|null|nan|false|no|no errors?|n/?a|ok|0|0\.0|)\W*", re.I)
-_SUCCESS = re.compile(
+_NOTHING = lazy_pattern(r"\W*(?:none|null|nan|false|no|no errors?|n/?a|ok|0|0\.0|)\W*", re.I)
+_SUCCESS = lazy_pattern(
     r"\W*(?:success|ok\b|pass|done|complete|valid|solved|optimal|accept|feasib)", re.I
 )
-_FAILED_STATUS = re.compile(
+_FAILED_STATUS = lazy_pattern(
     r"err|fail|invalid|infeasib|missing|crash|abort|reject|refus|exception|time_?out|timed.?out"
     r"|unavail|unreach|unsupported|unknown_judge|skipp|killed|panic|broken|oom|denied|forbidden"
     r"|\bno\b|\bnot\b|\bwithout\b|\boffline\b|\bdown\b|disabled|inconclusive"
@@ -56,7 +57,7 @@ _FAILED_STATUS = re.compile(
     r"|\b(?:needs?|require[ds]?)\b(?! (?:\w+ )?(?:improve|improving|work\b|tuning|optimi))",
     re.I,
 )
-_FAILED_TEXT = re.compile(
+_FAILED_TEXT = lazy_pattern(
     r"Traceback \(most recent call last\)|\b\w*(?:Error|Exception)\b\s*:|\b(?:fatal )?error\s*:"
     r"|\bfatal\s*:|Segmentation fault|panicked at",
 )
@@ -107,8 +108,8 @@ _NO_OTHER = (
     rf"|\b(?:module|licen[cs]e|api[ _]key|credentials|driver|environment|weights)\b {_GONE}"
     r"|\bmissing[ _](?:module|licen[cs]e|api[ _]key|credentials|environment|weights)\b"
 )
-_SHORT_NOT = re.compile(r"n['\u2019]t\b")
-_MODULE = re.compile(r"No module named ['\"]?([\w]+)")
+_SHORT_NOT = lazy_pattern(r"n['\u2019]t\b")
+_MODULE = lazy_pattern(r"No module named ['\"]?([\w]+)")
 
 
 def is_mark(name: str) -> bool:

@@ -16,10 +16,11 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple
+
+import msgspec
 
 from culmen.core.errors import UserError
 
@@ -29,81 +30,76 @@ Addresses = Mapping[str, str]
 """`"module:attribute"` by name; `"module"` for a module itself."""
 
 
-def _no_addresses() -> Addresses:
-    return {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Extension:
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """The parts that one package adds, each an address by name."""
 
     name: str
-    strategies: Addresses = field(default_factory=_no_addresses)
+    strategies: Addresses = {}
     """Classes of strategies (`core.ports.Strategy`), in the order of `culmen strategies`."""
-    task_folders: Addresses = field(default_factory=_no_addresses)
+    task_folders: Addresses = {}
     """Readers of task folders (`tasks.loading.FolderAdapter`), asked in order."""
-    differences: Addresses = field(default_factory=_no_addresses)
+    differences: Addresses = {}
     """Functions that name what another ecosystem's package does otherwise, for `culmen check`.
 
     By a word of the evaluator's text; the argument is the evaluator's path.
     """
-    evaluator_forms: Addresses = field(default_factory=_no_addresses)
+    evaluator_forms: Addresses = {}
     """Ways to run an evaluator (`jail.forms.EvaluatorForm`), by `Evaluator.form`."""
-    metrics: Addresses = field(default_factory=_no_addresses)
+    metrics: Addresses = {}
     """Measures of programs (`jail.spoken.ProgramMeasure`), by `[evaluator] metric`."""
-    judges: Addresses = field(default_factory=_no_addresses)
+    judges: Addresses = {}
     """Judges (`jail.spoken.JudgeType`), for programs written `NAME:...`."""
-    jails: Addresses = field(default_factory=_no_addresses)
+    jails: Addresses = {}
     """Modules of levels of isolation, by name; the one there is: `extensions.containers.jail`."""
-    backends: Addresses = field(default_factory=_no_addresses)
+    backends: Addresses = {}
     """Kinds of machines for evaluations (`evaluate.backends.BackendKind`)."""
-    journals: Addresses = field(default_factory=_no_addresses)
+    journals: Addresses = {}
     """Databases that hold runs (makers of a `store.database.RunDatabase` of an `Address`).
 
     By the scheme of their URLs; of several schemes for one address, the first one is stored.
     """
-    performers: Addresses = field(default_factory=_no_addresses)
+    performers: Addresses = {}
     """Functions that make a `core.ports.Craft` of a `core.ports.CraftContext`, by family."""
-    simulators: Addresses = field(default_factory=_no_addresses)
+    simulators: Addresses = {}
     """Stand-ins for performers in `culmen.testing.landscape`, by family."""
-    winner_checks: Addresses = field(default_factory=_no_addresses)
+    winner_checks: Addresses = {}
     """Makers of `evaluate.integrity.guard.ToleranceCheck`; that named `tolerances` is used.
 
     That named `pushes` makes an `extensions.audit.pushing.OutputPushes`; that named `flag` tells
     of a task if a winner may depend on a tolerance (`Evaluator.tolerances`).
     """
-    trackers: Addresses = field(default_factory=_no_addresses)
+    trackers: Addresses = {}
     """Makers of observers that copy a run elsewhere, by the scheme of `--track`."""
-    models_files: Addresses = field(default_factory=_no_addresses)
+    models_files: Addresses = {}
     """Functions that make the tables of a models file of another program's settings.
 
     By the name of a table that its YAML file has at the top; the argument is the file's path.
     """
-    pools: Addresses = field(default_factory=_no_addresses)
+    pools: Addresses = {}
     """Readers of another program's results as a `run.pools.Pool`; None if they are not its own."""
-    examples: Addresses = field(default_factory=_no_addresses)
+    examples: Addresses = {}
     """Packages whose folders are tasks, for `culmen new --example`."""
-    pages: Addresses = field(default_factory=_no_addresses)
+    pages: Addresses = {}
     """Pages of a run in dashboard and report (`extensions.web.pages.added.Page`), by name."""
-    comparison_pages: Addresses = field(default_factory=_no_addresses)
+    comparison_pages: Addresses = {}
     """Functions that make a page of several runs; that named `compare` is used."""
-    readings: Addresses = field(default_factory=_no_addresses)
+    readings: Addresses = {}
     """Functions of a long run's folder, called at its end: what they read of it is kept."""
-    endings: Addresses = field(default_factory=_no_addresses)
+    endings: Addresses = {}
     """Functions that make a `cli.pages.Ending` of a run's folder, by `Evaluator.form`."""
-    verbs: Addresses = field(default_factory=_no_addresses)
+    verbs: Addresses = {}
     """Tables of the command line's verbs (`cli.verbs.VerbTable`).
 
     The name is that of a verb, with its group, as `runs track`: a table is imported when its verb
     is used. A table with another name is found, too, after all have been imported.
     """
-    checks: Addresses = field(default_factory=_no_addresses)
+    checks: Addresses = {}
     """Sections of `culmen doctor` (`cli.about.MachineCheck`)."""
-    trials: Addresses = field(default_factory=_no_addresses)
+    trials: Addresses = {}
     """Functions behind options of `culmen doctor` that try something, by the option's name."""
 
 
-SLOTS = tuple(part.name for part in fields(Extension) if part.name != "name")
+SLOTS = tuple(name for name in Extension.__struct_fields__ if name != "name")
 
 
 @cache

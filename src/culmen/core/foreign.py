@@ -34,6 +34,20 @@ _RAISED = (
 )
 
 
+class _LazyPattern:
+    def __init__(self, text: str, flags: int) -> None:
+        self._text, self._flags = text, flags
+
+    def __getattr__(self, name: str) -> object:
+        value = vars(self)[name] = getattr(re.compile(self._text, self._flags), name)
+        return value
+
+
+def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern that is compiled at its first use: few of them are used in a short command."""
+    return cast("re.Pattern[str]", _LazyPattern(text, flags))
+
+
 class Unreadable(UserError):
     """Words that a boundary could not read: `boundary` is its name, `kind` the error's class."""
 

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from culmen.core.replies.parsed import ReplyFault
+from culmen.core.replies import ReplyFault
 
 _NAME = "EVOLVE-BLOCK-"
 _MARKER = re.compile(

@@ -22,10 +22,12 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Protocol, TypeVar, cast, runtime_checkable
+
+import msgspec
 
 from culmen.core.brief import Brief, HumanInput, Proposal, Text
 from culmen.core.candidate import Candidate
@@ -364,8 +366,7 @@ class Craft(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class CraftContext:
+class CraftContext(msgspec.Struct, frozen=True):
     """Input of a craft's maker: `run` is the run's folder.
 
     `settings` are those of the strategy; `model` and `models_file` the run's models (None: none
@@ -588,6 +589,7 @@ def with_protocol_defaults(kind: type[T], implementation: object) -> T:
     return cast(T, implementation if not lacks else _Completed(kind, implementation))
 
 
+@cache
 def _public_members(kind: type) -> list[str]:
     """The public names that a protocol declares, inherited ones included."""
     own = {

@@ -82,7 +82,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True):
 
     An evaluation is one candidate on one case, once; seconds are active wall time. `final` is the
     share of evaluations and seconds (0..0.99) kept for evaluating the finalists again after the
-    search; None: as many as the task and its gain need (`engine.reserve`).
+    search; None: as many as the task and its gain need (`engine.finale`).
     """
 
     evaluations: int | None = None

@@ -8,6 +8,8 @@ starves a model call. Effects that cost money are journaled as started before th
 Evaluations cost only time and custom effects are idempotent, so their started rows may be written a
 moment later. The search may be ahead of the journal by one transaction; nobody else is told of a
 completion before it is durable.
+
+Replay: a run's journal, or another run's results, fed to a fresh search.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import math
 import pickle
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from typing import Protocol
@@ -45,10 +47,107 @@ from culmen.core.foreign import UNREADABLE
 from culmen.core.json import JsonObject
 from culmen.core.ports import Journal, Observer, World, with_protocol_defaults
 from culmen.core.usage import Usage
-from culmen.engine.ledger import PERFORMING
+from culmen.engine.ledger import PERFORMING, loss_group
 from culmen.engine.loop import CheckpointStore, SearchState, pack_state
-from culmen.engine.replay import Replayed, replay_journal, torn_entry
 from culmen.engine.search import Estimate, Search
+
+
+class Replayed(msgspec.Struct):
+    """Result of a replay.
+
+    Effects to start (again), entries still to journal, active seconds so far.
+    """
+
+    pending: list[Effect]
+    missing: list[Entry] = []
+    elapsed: float = 0.0
+    effects: int = 0
+
+
+def replay_journal(search: Search, events: Iterable[Event], estimate: Estimate) -> Replayed:
+    """Feed the journal to a fresh search.
+
+    Effects that started and never finished are pending again; their largest cost is entered as
+    `torn`. Raises `JournalMismatch` if the search asks for a different effect.
+    """
+    pending = {effect.key: effect for effect in search.start()}
+    started = set[int]()
+    held: dict[int, Usage] = {}  # the largest cost of its model calls
+    elapsed, count = search.ledger.elapsed, 0
+    for event in events:
+        entry = event.entry
+        elapsed = max(elapsed, entry.elapsed)
+        if entry.kind == "started":
+            started.add(entry.key)
+        elif entry.kind == "note":
+            _drop_notes(search.outbox, entry.key)
+        elif entry.kind == "held":
+            held[entry.key] = Usage(**entry.body["most"])
+        elif entry.kind == "tell":
+            pending.update((effect.key, effect) for effect in search.feed(entry))
+        elif entry.kind in ("done", "torn", "stop") and (entry.key or entry.kind == "stop"):
+            count += 1
+            started.discard(entry.key)
+            held.pop(entry.key, None)
+            pending.pop(entry.key, None)
+            for effect in search.feed(entry):
+                pending[effect.key] = effect
+            if entry.kind == "torn" and entry.key in search.in_flight:
+                pending[entry.key] = search.in_flight[entry.key]
+            if entry.kind == "stop":
+                pending = {
+                    key: effect for key, effect in pending.items() if key in search.in_flight
+                }
+    cut = [
+        torn_entry(effect, estimate(effect.request) + held.get(key, Usage()), elapsed)
+        for key, effect in pending.items()
+        if key in started
+    ]
+    missing = [entry for entry in cut if entry.body["usage"]]
+    return Replayed(list(pending.values()), missing, elapsed, count)
+
+
+def _drop_notes(outbox: list[Entry], number: int) -> None:
+    """Drop the search's notes up to this one: the journal holds them.
+
+    Done at each note, to bound memory.
+    """
+    kept = 0
+    for entry in outbox:
+        if entry.key > number:
+            break
+        kept += 1
+    del outbox[:kept]
+
+
+def torn_entry(effect: Effect, cost: Usage, elapsed: float) -> Entry:
+    """The entry for the largest cost of an effect whose result is lost."""
+    usage = msgspec.structs.replace(cost, evaluations=0)
+    body: JsonObject = {"usage": {} if usage == Usage() else msgspec.to_builtins(usage)}
+    if group := loss_group(effect):
+        body["group"] = group
+    return Entry("torn", effect.key, effect.mark, effect.kind, body, elapsed=elapsed)
+
+
+def graft_results(search: Search, finished: Mapping[str, Result]) -> list[Entry]:
+    """Feed a fresh search the finished results of another run, by equal requests.
+
+    Results are fed in the order of that run. Returns the entries that make this a journal of its
+    own. A fork with a larger budget thus repeats its parent's search exactly before it goes on; one
+    with another strategy gets results as far as its first requests happen to agree.
+    """
+    entries: list[Entry] = []
+    asked = {effect.mark: effect for effect in search.start()}
+    for mark, result in finished.items():
+        effect = asked.pop(mark, None)
+        if effect is None or search.phase != "search":
+            continue
+        entries += search.outbox
+        search.outbox.clear()
+        entries.append(Entry("done", effect.key, mark, effect.kind, result=result))
+        asked.update((following.mark, following) for following in search.feed(entries[-1]))
+    return entries
+
 
 _GRACE = 10.0  # seconds that running evaluations get to finish after the first interrupt
 # seconds after which the start of an evaluation is journaled even if nothing else happens

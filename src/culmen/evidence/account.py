@@ -23,9 +23,8 @@ from culmen.core.evaluation import CULPRITS, LEVELS, Observation, Status, culpri
 from culmen.core.result import MODELLED
 from culmen.core.spread import spread_of, sum_floats
 from culmen.core.task import Task
-from culmen.evidence.drift import DriftWatch
 from culmen.evidence.failures import CulpritJudge, FailureRates
-from culmen.evidence.noise import NoiseLaw
+from culmen.evidence.noise import DriftWatch, NoiseLaw
 from culmen.evidence.pedigree import StepLaw, ValueModel
 
 Floats = NDArray[np.float64]

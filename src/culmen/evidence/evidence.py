@@ -27,8 +27,7 @@ from culmen.evidence.account import (
     fact_of,
 )
 from culmen.evidence.failures import CANARIES, PROOFS, SECOND_LOOKS
-from culmen.evidence.front import FrontModel
-from culmen.evidence.front_verdict import FrontVerdict
+from culmen.evidence.front import FrontModel, FrontVerdict
 from culmen.evidence.ranking import Ranking
 from culmen.evidence.verdict import Verdict
 

@@ -24,7 +24,6 @@ from culmen.evidence.account import (
     Tally,
     facts_after_search,
 )
-from culmen.evidence.drift import pair_differences
 from culmen.evidence.failures import unseen_failures
 from culmen.evidence.intervals import (
     Chance,
@@ -36,6 +35,7 @@ from culmen.evidence.intervals import (
     mean_of,
     t_quantile_95,
 )
+from culmen.evidence.noise import pair_differences
 from culmen.evidence.ranking import BELIEVED, Race, Ranking, probability_above
 
 FEW_CASES = 4

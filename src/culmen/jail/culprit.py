@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 
 from culmen.core import errors
+from culmen.core.foreign import lazy_pattern
 
 AWAY = {
     "ConnectionError",
@@ -34,7 +35,7 @@ AWAY = {
 # status codes for a fault of the account or a temporary one, not of the question
 _TEMPORARY_STATUS = (401, 402, 403, 408, 409, 425, 429)
 _CODE = r"(?:40[1-389]|425|429|5\d\d)\b"
-_OUTAGE_TEXT = re.compile(
+_OUTAGE_TEXT = lazy_pattern(
     rf"\berror code: {_CODE}|\b(?:http|status)(?:[ _-]?(?:status|error))?(?:[ _-]?code)?[ "
     rf":=]+{_CODE}"
     r"|\b(?:is|are|currently|temporarily|model|server) "
@@ -46,10 +47,10 @@ _OUTAGE_TEXT = re.compile(
     r"|\bremote end closed connection\b",
     re.IGNORECASE,
 )
-_LOST_CONNECTION = re.compile(
+_LOST_CONNECTION = lazy_pattern(
     r"\bconnection\b.*\b(?:lost|reset|refused|closed|aborted|dropped|failed)\b", re.I | re.S
 )
-_SERVICE = re.compile(
+_SERVICE = lazy_pattern(
     r"\b(?:model (?:server|service|provider|api|endpoint)|language "
     r"model|llm|api|provider|endpoint|openai|anthropic)\b"
     r"|https?://",
@@ -66,7 +67,7 @@ _DATA_ERRORS = (
     SyntaxError,
 )
 _TEXT_CHARS = 20_000  # of an exception's text, in which an outage is looked for
-_NETWORK = re.compile(
+_NETWORK = lazy_pattern(
     r"[/\\](?:socket|ssl|http[/\\]client|urllib[/\\]\w+)\.py$"
     r"|[/\\](?:httpx|httpcore|urllib3|requests)[/\\]"
 )
@@ -153,11 +154,11 @@ def is_candidate_file(file: str, parts: Mapping[str, str]) -> bool:
 
 # The same for a traceback's text: the only trace of an exception in another process.
 
-_FRAME = re.compile(r'File "([^"]+)", line \d+')
+_FRAME = lazy_pattern(r'File "([^"]+)", line \d+')
 _CAUSED = "\nThe above exception was the direct cause of the following exception:\n"
 _MEANWHILE = "\nDuring handling of the above exception, another exception occurred:\n"
 _IN_PROGRAM = "\nin the program:\n"  # added by a proxy to an exception of the program
-_BROKEN = re.compile(
+_BROKEN = lazy_pattern(
     r"^(?:NameError|UnboundLocalError|SyntaxError|IndentationError|TabError"
     r"|ModuleNotFoundError: No module named '([\w.]+)'"
     r"|FileNotFoundError: .*No such file or directory: '([^']+)')",

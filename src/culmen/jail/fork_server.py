@@ -17,9 +17,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Unpack
+
+import msgspec
 
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
@@ -56,8 +58,7 @@ class JailFailed(Exception):
     """The fork-server cannot be started at this level on this machine; the text is the reason."""
 
 
-@dataclass(frozen=True)
-class ChildExit:
+class ChildExit(msgspec.Struct, frozen=True):
     """The end of a child.
 
     `end` is exit | timeout | memory | files | killed | jail_error | zygote_died; `code` as Popen's;

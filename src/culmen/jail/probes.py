@@ -14,9 +14,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, IsolationError, UserError
@@ -104,8 +105,7 @@ def require_level(level: str, require: str | None, why: dict[str, str]) -> None:
         )
 
 
-@dataclass
-class Targets:
+class Targets(msgspec.Struct):
     """Decoys on this machine that a candidate must not reach; `values` locates them."""
 
     values: JsonObject

@@ -15,7 +15,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from urllib.parse import urlsplit
@@ -140,6 +139,8 @@ def make_judge(program: list[str], url: str, address: str = "") -> Judge:
 
 def url_fault(url: str) -> str:
     """The reason that a URL cannot be asked, "" for plain HTTP on the loopback."""
+    from ipaddress import ip_address
+
     try:
         parts = urlsplit(url)
         local = parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback

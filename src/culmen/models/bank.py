@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import tomllib
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,6 +150,8 @@ def _read_table(folder: Path) -> _Table:
     if not file.is_file():
         return _Table()
     try:
+        import tomllib
+
         return msgspec.convert(tomllib.loads(text_inside(file.parent, file.name)), _Table)
     except (OSError, ValueError) as error:
         raise UserError(

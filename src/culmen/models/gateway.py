@@ -11,7 +11,7 @@ import msgspec
 from culmen.core.brief import NOTED, Brief, Proposal, Text, resolve_format
 from culmen.core.errors import UserError
 from culmen.core.event import ProposeRequest, ReplyLimit, Request, WriteRequest
-from culmen.core.foreign import UNREADABLE, Unreadable, without_surrogates
+from culmen.core.foreign import UNREADABLE, Unreadable, lazy_pattern, without_surrogates
 from culmen.core.json import JsonObject
 from culmen.core.pictures import SHOWN
 from culmen.core.ports import Gateway, Permit
@@ -348,7 +348,7 @@ def _joined_replies(answers: Answers) -> str:
 
 TRIES = 4  # requests made shorter, before one is given up
 _SCALES = (1.0, 0.5, 0.25, 0.1, 0.0)  # scales of a prompt's content beside the current candidate
-_SIZE_IN_REFUSAL = re.compile(
+_SIZE_IN_REFUSAL = lazy_pattern(
     r"(?:context|maximum|max|limit|than|exceeds?)[^0-9]{0,60}?([0-9]{3,8})", re.IGNORECASE
 )
 _LEAST = 64  # tokens of a reply

@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from culmen.core.brief import ANSWERED, LEARNT, SILENT, UNANSWERED
+from culmen.core.foreign import lazy_pattern
 from culmen.core.json import JsonObject
 
 _LIMITS = ("max_tokens", "max_completion_tokens")  # names of one field, by server
 _NEEDED = ("model", "messages")  # fields that are never changed
-_UNKNOWN = re.compile(
+_UNKNOWN = lazy_pattern(
     r"not (?:currently )?(?:be )?(?:support|permit|allow|accept|recogni|specified)"
     r"|un(?:support|known|recogni|expected)|does(?:n't| not) (?:support|accept|allow|take)"
     r"|forbidden|deprecated"
@@ -26,17 +27,17 @@ _UNKNOWN = re.compile(
     r"|only (?:the default|\S+ (?:is|are) (?:allow|support))",
     re.IGNORECASE,
 )
-_WANTED = re.compile(r"missing|required|instead|did you mean", re.IGNORECASE)
-_SET = re.compile(
+_WANTED = lazy_pattern(r"missing|required|instead|did you mean", re.IGNORECASE)
+_SET = lazy_pattern(
     r"\b(\w+)\W{1,3}(?:must|should|has to|(?:may|can) only) be (?:set to )?\W?"
     r"(true|false|-?\d{1,6}(?:\.\d{1,6})?)\b",
     re.IGNORECASE,
 )
-_TOO_LARGE = re.compile(
+_TOO_LARGE = lazy_pattern(
     r"too (?:large|big|high|long)|exceed|at most|up to|maximum|less than|<=|range|between|limit",
     re.IGNORECASE,
 )
-_NUMBER = re.compile(r"(?<![\w.])\d{2,}(?![\w.]*\d)")
+_NUMBER = lazy_pattern(r"(?<![\w.])\d{2,}(?![\w.]*\d)")
 _STATUS = (400, 422)  # numbers of a refusal that are its own
 CHANGES = 12  # of one model's requests, at most: fields are few
 _WORDS = 300  # characters of a refusal that are kept

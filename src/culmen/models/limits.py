@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from culmen.core.errors import NoAnswer, Unavailable, UserError
 
@@ -42,8 +43,7 @@ class RealClock:
         await asyncio.sleep(seconds)
 
 
-@dataclass
-class Slot:
+class Slot(msgspec.Struct):
     """One admitted request: its time in seconds and its number of tokens."""
 
     time: float

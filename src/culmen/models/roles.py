@@ -9,9 +9,7 @@ import asyncio
 import inspect
 import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -464,6 +462,8 @@ def _read_models_file(path: Path) -> _File:
     except (OSError, UnicodeDecodeError) as error:
         what = f"cannot read the models file: {error}"
         raise UserError(what, where=str(path), fix=_FORM) from None
+    import tomllib
+
     try:
         data = tomllib.loads(raw) if path.suffix == ".toml" else _parse_yaml(raw)
     except ValueError as error:
@@ -544,5 +544,7 @@ def _check_model_name(name: str, text: str) -> str:
 
 
 def _nearest_hint(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
     close = get_close_matches(name, list(known), 1)
     return f" (did you mean '{close[0]}'?)" if close else ""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -31,6 +31,7 @@ from culmen.report.figures import (
 )
 from culmen.report.sentences import run_verdict
 from culmen.store import views
+from culmen.store.sidecar import load_kept, save_kept
 from culmen.store.views import Ancestor, RunStatus, TriedCandidate
 
 DollarsAt = Callable[[Sequence[int]], list[float]]
@@ -42,6 +43,7 @@ FEWEST, MOST = 3, 7
 TINY = 0.02
 """Share of the whole gain below which a change belongs to its neighbour's step."""
 
+_KEPT = "story"  # name of the kept reading
 _GROUPS = 6  # of what was tried in vain
 _SENTENCE = 140  # characters
 _REPEATED = 3  # candidates of an idea, on average, if ideas are what groups are made by
@@ -162,17 +164,45 @@ def run_story(
             direction=objective.direction,
             vain=tuple(_failure_group(folder)),
         )
-    way = views.ascent_to(folder, result.id)
-    whole = _whole_gain(facts, way)
-    story = _story_of_way(folder, way, whole, objective, dollars_at)
+    way, story = _kept_way(folder, result) or _read_way(folder, facts, objective, dollars_at)
     return msgspec.structs.replace(
         story,
         result=line,
         why=_why_no_steps(result, way, story),
         notes=_notes_on(now, objective, story, way),
         steps=() if result.kept_initial else story.steps,
-        vain=_vain_groups(folder, way, result, objective),
     )
+
+
+_Way = tuple[list[Ancestor], Story]
+
+
+def _read_way(
+    folder: Path, facts: Facts, objective: Objective, dollars_at: DollarsAt | None
+) -> _Way:
+    """The way to the result and its story, by the value model of the whole run."""
+    assert facts.result is not None
+    way = views.ascent_to(folder, facts.result.id)
+    story = _story_of_way(folder, way, _whole_gain(facts, way), objective, dollars_at)
+    vain = _vain_groups(folder, way, facts.result, objective)
+    return way, msgspec.structs.replace(story, vain=vain)
+
+
+def keep_way(run: Path) -> None:
+    """Keep what the story of a run at rest takes from the value model."""
+    seq, meta, facts = views.last_seq(run), views.run_meta(run), result_facts(run)
+    if facts.result is not None:
+        kept = facts.result, _read_way(run, facts, meta.task.objective, None)
+        save_kept(run, meta.id, _KEPT, seq, kept)
+
+
+def _kept_way(run: Path, result: RunResult) -> _Way | None:
+    """The kept way; None if the journal has gone on since, or has another result."""
+    kept = load_kept(run, views.run_meta(run).id, _KEPT)
+    if kept is None or kept.seq != views.last_seq(run):
+        return None
+    of, way = cast("tuple[RunResult, _Way]", kept.state)
+    return way if of == result else None
 
 
 def _why_no_steps(result: RunResult, way: Sequence[Ancestor], story: Story) -> str:

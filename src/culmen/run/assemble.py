@@ -39,9 +39,8 @@ from culmen.core.ports import (
     with_protocol_defaults,
 )
 from culmen.core.usage import amount_text
-from culmen.engine.driver import Driver
+from culmen.engine.driver import Driver, graft_results
 from culmen.engine.loop import CheckpointBarrier, unpack_state
-from culmen.engine.replay import graft_results
 from culmen.engine.search import Estimate, Search
 from culmen.engine.world import LiveWorld, RememberingWorld
 from culmen.run.options import RunObjects

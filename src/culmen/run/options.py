@@ -7,7 +7,6 @@ task = folder_task("my_task", None, "")
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from functools import partial, wraps
 from inspect import isroutine, signature
 from os import PathLike
@@ -219,6 +218,8 @@ _MEANT = {  # names of these keywords in other programs
 def _keyword_error(name: str, allowed: Iterable[str]) -> UserError:
     """The error for an unknown keyword, with the likely one, if there is one."""
     known = sorted(allowed)
+    from difflib import get_close_matches
+
     near = _MEANT.get(name) or next((f"{each}=" for each in get_close_matches(name, known, 1)), "")
     return UserError(
         f"there is no keyword '{name}' here",

@@ -11,7 +11,6 @@ few methods).
 
 from __future__ import annotations
 
-import html
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -410,11 +409,15 @@ class Study:
         return end.state
 
     def _prepare_readings(self) -> None:
-        """Call the extensions' readings of a long run; each keeps what its first page shows."""
+        """Keep what the story of the run reads, and of a long one what its first pages show."""
         from culmen.core.extensions import all_parts
-        from culmen.store import kept, views
+        from culmen.report.story import keep_way
+        from culmen.store import sidecar, views
 
-        if views.last_seq(self.path) >= kept.EVENTS:
+        events = views.last_seq(self.path)
+        if events >= sidecar.TOLD:
+            keep_way(self.path)
+        if events >= sidecar.EVENTS:
             for prepare in all_parts("readings").values():
                 prepare(self.path)
 
@@ -445,7 +448,7 @@ class Study:
             words = f"Study({self._shown_path()!r})\n{self._summary_text()}"
             return displays.run_html(self.path, words)
         except CulmenError:
-            return displays.preformatted_html(html.escape(repr(self)))
+            return displays.preformatted_html(displays.html.escape(repr(self)))
 
     def _shown_path(self) -> str:
         """The folder, relative to the working folder if it is below it."""

@@ -26,7 +26,7 @@ import msgspec
 from culmen.core.errors import JournalDamaged, UserError
 from culmen.core.foreign import boundary
 from culmen.core.inside import OutsideFolder, path_inside
-from culmen.store import kept, sidecar, transfer, views
+from culmen.store import sidecar, transfer, views
 from culmen.store.address import FILE, POINTER, has_run, read_pointer, require_local
 from culmen.store.database import run_database, translate_errors
 from culmen.store.lease import RunLock, take_lease
@@ -34,7 +34,7 @@ from culmen.store.lease import RunLock, take_lease
 SUFFIX = ".culmen.tar.xz"
 _MANIFEST, _FORMAT = "manifest.json", 1
 _LEFT = (f"{FILE}-wal", f"{FILE}-shm", "lock", FILE, POINTER, "inbox")
-_LEFT += (sidecar.CHECKPOINT, sidecar.CHECKPOINT_PART, kept.FOLDER)
+_LEFT += (sidecar.CHECKPOINT, sidecar.CHECKPOINT_PART, sidecar.KEPT)
 
 
 class Manifest(msgspec.Struct, frozen=True):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import re
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -24,6 +23,7 @@ from culmen.core.candidate import Candidate, Origin
 from culmen.core.errors import JournalDamaged
 from culmen.core.evaluation import Observation, Status
 from culmen.core.event import Custom, Edits, Entry, Result, Vectors
+from culmen.core.foreign import lazy_pattern
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store.sql import Connection
@@ -35,8 +35,8 @@ _ENCODER = msgspec.json.Encoder()
 # by type: making a decoder costs more than decoding a small document
 _DECODERS: dict[type, msgspec.json.Decoder[Any]] = {}
 _ESCAPED = b"~"
-_UNSAFE = re.compile("[\x00\x1b\ud800-\udfff]")
-_CODE = re.compile("\x1b([0-9a-f]{4})")
+_UNSAFE = lazy_pattern("[\x00\x1b\ud800-\udfff]")
+_CODE = lazy_pattern("\x1b([0-9a-f]{4})")
 
 
 def escape_text(text: str) -> str:
@@ -127,7 +127,7 @@ def island_in_origin(origin: bytes | None) -> int | None:
 # Content-addressed texts: the same bytes are kept once.
 
 INLINE = 64 * 1024
-_REF = re.compile("blob:[0-9a-f]{64}")
+_REF = lazy_pattern("blob:[0-9a-f]{64}")
 
 Lookup = Callable[[Iterable[bytes]], dict[bytes, bytes]]
 """Blobs of the table by SHA-256 (32 bytes); missing ones are left out."""

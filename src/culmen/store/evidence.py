@@ -29,9 +29,9 @@ from culmen.core.task import Task
 from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
 from culmen.store.columns import OBSERVATIONS, TALLIES, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
-from culmen.store.kept import LONG, load_kept, save_kept
 from culmen.store.reader import END, lookup_in, translate_decode_errors
 from culmen.store.schema import JUDGED
+from culmen.store.sidecar import LONG, load_kept, save_kept
 from culmen.store.sql import Connection
 
 if TYPE_CHECKING:

@@ -2,6 +2,11 @@
 
 They hold prompts that wait for a person, the progress of an advisor's replies, and the newest
 checkpoint.
+
+Readings of a long run's journal, kept in RUN/kept: a cache, never the truth.
+
+Files are as safe as a checkpoint: they are read only if this user's culmen wrote them with the same
+code, and if the journal still has the event that they follow. The folder may be deleted.
 """
 
 from __future__ import annotations
@@ -10,16 +15,18 @@ import hashlib
 import hmac
 import json
 import os
+import pickle
 import platform
 from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from culmen import core
-from culmen.core.errors import UserError
+from culmen.core.errors import CulmenError, UserError
 from culmen.core.inside import OutsideFolder, read_inside
 from culmen.store.address import cache_dir
 from culmen.store.database import open_snapshot
@@ -179,15 +186,19 @@ class CheckpointFile:
 @cache
 def code_digest() -> str:
     """A hash of culmen's code and of the versions of Python, numpy and msgspec."""
-    from importlib.metadata import version  # takes 30 ms, and short runs have no checkpoint
-
-    digest = hashlib.sha256()
-    packages = [f"{name} {version(name)}" for name in ("numpy", "msgspec")]
-    digest.update(" ".join([platform.python_version(), *packages]).encode())
-    root = Path(core.__file__).parents[1]
-    for file in sorted(root.rglob("*.py")):
-        digest.update(str(file.relative_to(root)).encode())
-        digest.update(file.read_bytes())
+    numpy = find_spec("numpy")  # which says where it is without loading it
+    digest = hashlib.sha256(f"{platform.python_version()} {msgspec.__version__}".encode())
+    if numpy is not None and numpy.origin is not None:
+        digest.update(Path(numpy.origin).with_name("version.py").read_bytes())
+    root = os.path.dirname(os.path.dirname(core.__file__))
+    for folder, below, names in os.walk(root):
+        below.sort()
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = os.path.join(folder, name)
+                digest.update(path[len(root) :].encode())
+                with open(path, "rb") as file:
+                    digest.update(file.read())
     return digest.hexdigest()
 
 
@@ -213,3 +224,38 @@ def _make_key() -> bytes:
         os.link(part, file)
     part.unlink()
     return _read_key()
+
+
+KEPT = "kept"
+"""Name of the folder in a run's folder."""
+
+LONG = 8_000
+"""Evaluations from which a run's readings are kept: shorter ones are made anew as quickly."""
+
+EVENTS = 4 * LONG
+"""Events of such a run."""
+
+TOLD = LONG // 4
+"""Events from which a run's end keeps what its story reads: to read it takes a fiftieth of it."""
+
+
+def load_kept(run: Path, run_id: str, name: str) -> StoredCheckpoint | None:
+    """The event that a kept value follows, and the value; None if there is none that fits."""
+    found = _kept_file(run, run_id, name).read() if (run / KEPT).is_dir() else None
+    return None if found is None else found._replace(state=pickle.loads(found.state))
+
+
+def save_kept(run: Path, run_id: str, name: str, seq: int, value: object) -> None:
+    """Keep a value that follows from the journal up to event `seq`.
+
+    Nothing is kept of a value that cannot be pickled, or if the run's folder cannot be written.
+    """
+    file = _kept_file(run, run_id, name)
+    with suppress(OSError, CulmenError, pickle.PicklingError, TypeError, AttributeError):
+        (run / KEPT).mkdir(exist_ok=True)
+        file.write(seq, pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+
+def _kept_file(run: Path, run_id: str, name: str) -> CheckpointFile:
+    digest = hashlib.sha256(name.encode()).hexdigest()[:16]
+    return CheckpointFile(run, run_id, f"{KEPT}/{digest}")

@@ -6,10 +6,10 @@ The choice is between another evaluation of a candidate and a request for childr
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -97,8 +97,7 @@ GAIN = "gain"  # the largest gain per share
 WAIT = "wait"  # a request gains most, but as many are under way as the budget lets learn from
 
 
-@dataclass
-class WeighedMove:
+class WeighedMove(msgspec.Struct):
     """One decision: its move, the reason, and the gains that were compared.
 
     `best` is the leader's number, -1 without one. `made` are the candidates that the move brought,

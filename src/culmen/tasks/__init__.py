@@ -6,15 +6,19 @@
 Nothing here imports or runs a task's code. docs/tasks.md describes the calls of evaluators.
 """
 
-from culmen.tasks.loading import (
-    example_path,
-    examples,
-    load,
-    with_present_files,
-    with_proxy,
-    write_new,
-)
+from typing import TYPE_CHECKING
+
 from culmen.tasks.surface import surface_fault
+
+if TYPE_CHECKING:
+    from culmen.tasks.loading import (
+        example_path,
+        examples,
+        load,
+        with_present_files,
+        with_proxy,
+        write_new,
+    )
 
 __all__ = [
     "example_path",
@@ -25,3 +29,11 @@ __all__ = [
     "with_proxy",
     "write_new",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:  # runs of a program without a folder do not read folders
+        raise AttributeError(name)
+    from culmen.tasks import loading
+
+    return getattr(loading, name)

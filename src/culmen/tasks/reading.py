@@ -6,7 +6,6 @@ Nothing is imported or run. Error messages name the place of a mistake and the n
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import os
 import re
@@ -96,6 +95,8 @@ def missing_file_error(path: Path, key: str = "") -> TaskError:
 
 def closest_name(name: str, names: Iterable[str]) -> str:
     """The most similar name, "" if none is near."""
+    import difflib
+
     return next(iter(difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)), "")
 
 

@@ -26,8 +26,8 @@ from culmen.core.foreign import parse_python
 from culmen.core.ports import Journal, MinimalStrategy
 from culmen.core.task import Task, digest_pieces
 from culmen.core.usage import Budget
+from culmen.engine.driver import replay_journal
 from culmen.engine.loop import CheckpointBarrier, unpack_state
-from culmen.engine.replay import replay_journal
 from culmen.engine.search import Search
 from culmen.store.journal import MemoryJournal
 from culmen.strategies import catalog

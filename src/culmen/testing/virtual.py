@@ -22,9 +22,8 @@ from culmen.core.ports import Journal, MinimalStrategy, Proposer
 from culmen.core.result import RunResult
 from culmen.core.task import Task
 from culmen.core.usage import Budget
-from culmen.engine.driver import effect_facts
+from culmen.engine.driver import effect_facts, replay_journal
 from culmen.engine.loop import CheckpointBarrier, CheckpointStore, pack_state
-from culmen.engine.replay import replay_journal
 from culmen.engine.search import Estimate, Search
 from culmen.store.journal import MemoryJournal
 

@@ -23,7 +23,7 @@ from culmen.core.event import at_least
 from culmen.core.ports import Backend
 from culmen.core.task import Evaluator, Objective, Task
 from culmen.core.usage import Budget
-from culmen.engine.replay import replay_journal
+from culmen.engine.driver import replay_journal
 from culmen.engine.search import Search
 from culmen.evaluate.integrity.guard import IntegrityBackend, apply_policy, reapply_policy
 from culmen.extensions.audit.cli import find_signs
@@ -275,7 +275,7 @@ def test_lost_evaluations_and_refusals_stay_what_they_are() -> None:
 
 def test_only_barred_observations_stop_a_search() -> None:
     """The state machine alone: the same entries lead to the same end."""
-    from culmen.engine.replay import graft_results
+    from culmen.engine.driver import graft_results
 
     def fed(policy: str, status: Status, reason: str) -> Search:
         search = Search(

@@ -13,7 +13,7 @@ from culmen.extensions.web.pages import page_makers
 from culmen.extensions.web.runs import Digest
 from culmen.extensions.web.server import encode_document
 from culmen.run.options import function_task
-from culmen.store import evidence, kept, views
+from culmen.store import evidence, sidecar, views
 from culmen.store.views import course
 from culmen.testing.scripted import ScriptedModel
 from tests.run.test_run_draws import Drawing, climb
@@ -26,7 +26,7 @@ def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Short runs count as long ones, and this user has a key of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("culmen.store.evidence.LONG", 10)
-    monkeypatch.setattr("culmen.store.kept.EVENTS", 10)
+    monkeypatch.setattr("culmen.store.sidecar.EVENTS", 10)
 
 
 def pages_of(run: Path) -> dict[str, bytes]:
@@ -39,18 +39,18 @@ def pages_of(run: Path) -> dict[str, bytes]:
 def test_pages_are_the_same_from_what_was_kept(tmp_path: Path) -> None:
     run = made(tmp_path, 120)
     first = pages_of(run)
-    files = sorted((run / kept.FOLDER).iterdir())
+    files = sorted((run / sidecar.KEPT).iterdir())
     assert len(files) > len(PAGES)
     changed = {path: path.stat().st_mtime_ns for path in files}
     assert pages_of(run) == first
     assert {path: path.stat().st_mtime_ns for path in changed} == changed
-    shutil.rmtree(run / kept.FOLDER)
+    shutil.rmtree(run / sidecar.KEPT)
     assert pages_of(run) == first
 
 
 def test_the_end_of_a_long_run_prepares_its_first_page(tmp_path: Path) -> None:
     def made_files() -> dict[Path, int]:
-        return {path: path.stat().st_mtime_ns for path in (run / kept.FOLDER).iterdir()}
+        return {path: path.stat().st_mtime_ns for path in (run / sidecar.KEPT).iterdir()}
 
     run = tmp_path / "run"
     about = function_task("1.0", (), "climb", "max", "t", None, None, float)
@@ -73,15 +73,15 @@ def test_what_follows_from_another_journal_is_not_read(tmp_path: Path) -> None:
     long, short = made(tmp_path, 120), made(tmp_path, 60)
     pages_of(long)
     own = pages_of(short)
-    shutil.rmtree(short / kept.FOLDER)
-    shutil.copytree(long / kept.FOLDER, short / kept.FOLDER)
+    shutil.rmtree(short / sidecar.KEPT)
+    shutil.copytree(long / sidecar.KEPT, short / sidecar.KEPT)
     assert pages_of(short) == own
-    assert kept.load_kept(short, "another run", "evidence") is None
+    assert sidecar.load_kept(short, "another run", "evidence") is None
 
 
 def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     run = made(tmp_path, 60)
-    (run / kept.FOLDER).write_text("")  # no folder can be made here
+    (run / sidecar.KEPT).write_text("")  # no folder can be made here
     assert pages_of(run)["overview"]
 
 

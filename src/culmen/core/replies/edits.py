@@ -13,9 +13,9 @@ from itertools import pairwise
 
 import msgspec
 
+from culmen.core.replies import ReplyFault
 from culmen.core.replies.fences import fence_at, without_indent
 from culmen.core.replies.names import PartNames
-from culmen.core.replies.parsed import ReplyFault
 
 _LEAD = r"(?P<indent>[ \t]*(?:(?:[-*+]|\d{1,3}[.)])[ \t]+)?)"
 _OPEN = re.compile(

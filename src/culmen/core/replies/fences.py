@@ -7,12 +7,13 @@ reply have no fence left open; `choose` decides between several, or finds none t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-_FENCE = re.compile(
+from culmen.core.foreign import lazy_pattern
+
+_FENCE = lazy_pattern(
     r"(?P<lead>[ \t]*)(?P<bullet>(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*)"
     r"(?P<marks>`{3,}(?=[^`]*$)|~{3,})[ \t]*(?P<info>.*?)[ \t]*$"
 )

@@ -1,18 +1,31 @@
-"""The forms of replies: whole texts or edits, one JSON object, several candidates."""
+"""The forms of replies: whole texts or edits, one JSON object, several candidates.
+
+Signs that a text is not the one that was meant: words about it, gaps, another form.
+
+JSON objects in replies, wherever they stand.
+
+Line breaks in strings and commas before a closing bracket are read, too. Of an object that breaks
+off or is broken, those inside it that are whole are read; no text is guessed.
+"""
 
 from __future__ import annotations
 
+import ast
+import builtins
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import cast
 
 import msgspec
 
 from culmen.core.candidate import Candidate
+from culmen.core.foreign import parse_python_or_none, split_pieces
 from culmen.core.json import JsonObject
 from culmen.core.markers import OutsideBlocks, merge_blocks
-from culmen.core.replies.doubts import doubt_about, is_placeholder, left_out
+from culmen.core.replies import Draft, Parsed, ReplyFault
 from culmen.core.replies.edits import (
     Edit,
     Unfit,
@@ -26,13 +39,214 @@ from culmen.core.replies.edits import (
     read_edits,
 )
 from culmen.core.replies.fences import fence_at, only_end, read_blocks
-from culmen.core.replies.json_forms import read_objects
 from culmen.core.replies.names import NEW_SKILL, is_program, part_names, without_empty_skills
-from culmen.core.replies.parsed import Draft, Parsed, ReplyFault
 from culmen.core.replies.texts import Found, TextReader
-from culmen.core.replies.thoughts import answer_in
+from culmen.core.replies.thoughts import answer_in, without_thoughts
 from culmen.core.task import Task
 from culmen.core.wording import surface_language
+
+_ELIDED = re.compile(
+    r"^\W{0,8}(?:\.\.\.|…)[ \t(\[]{1,3}(?:\w+ ){0,3}?"
+    r"(?:existing|rest|remaining|remainder|unchanged|same|omitted|previous|original)\b"
+    r"|^\W{0,8}(?:the )?(?:rest|remainder|remaining|existing|same)\b[^\n]{0,60}(?:\.\.\.|…"
+    r"|\b(?:unchanged|the same|as before|as above|here)\W*$)"
+    r"|^\W{0,8}(?:\w+ )?(?:unchanged|keep (?:the )?existing(?: \w+)?)\W*$",
+    re.IGNORECASE,
+)
+_COMMENT = re.compile(r"^\s*(?:#|//|--|/\*|<!--|;|%|\(\*|\.\.\.|…|[\[({].*[\])}]\s*$)")
+_DOTS = re.compile(r"[#/\s\[(]*(?:\.\.\.|…)[\])\s]*")
+_PLACEHOLDER = re.compile(r"\s*(?:\.\.\.|…|<[\w ]+>)\s*")
+_NEWER = r"(?:new|improved|better|revised|updated|final|optimi[sz]ed|rewritten)"
+_KINDS = r"(?:prompt|text|version|revision|instructions?|file|skill|document|program|code)"
+_FRAME = (
+    r"=+ (?:[\w./-]+\.\w+|(?:begin|start|end)\b.*) =+$|[\w./-]+: [|>][+-]?$"
+    rf"|\W*(?:begin|start|end) of (?:the )?(?:\w+ )?{_KINDS}\W*$"
+)
+_OPENING = re.compile(
+    rf"{_FRAME}|\W*(?:(?:sure|certainly|of course)\W+)?(?:here(?:'s| is) (?:\w+ ){{1,3}}?)?"
+    rf"{_NEWER} (?:\w+ )?{_KINDS}\b[^:.]*:\W*$",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    rf"{_FRAME}|\W*(?:i hope (?:this|that|it)|hope (?:this|that) helps|let me know|feel free to"
+    r"|please let me know|would you like me to|if you(?:'d| would) like, i can"
+    rf"|this (?:(?:{_NEWER} )?(?:version|revision)|{_NEWER} {_KINDS}) (?:is|now|should|will|\w+s)"
+    r"|these changes (?:should|will|make))\b",
+    re.IGNORECASE,
+)
+_CHANGES = re.compile(
+    r"\W*(?:changes made|what (?:i )?changed|why this works|key (?:changes|improvements)"
+    r"|summary of changes)\W*(?::|$)",
+    re.IGNORECASE,
+)
+_WRAPPER = re.compile(
+    rf"<((?:prompt|answer|text|output|result|response|candidate|code|program|{_NEWER})\w*)>"
+    r".*</\1>|(?:\w+ = )?(\"{3}|'{3}|\"|`{1,2}(?!`))(?:(?!\2).)*\2",
+    re.IGNORECASE | re.DOTALL,
+)
+_ENTITY = re.compile(r"^(?:#include)?[^\"'`#/\n]*&(?:lt|gt|amp|quot|#39);", re.MULTILINE)
+_BUILTINS = frozenset(dir(builtins))
+_SIGNED = re.compile(r"[ \t]*(?:\d+[ \t]*[|:]|>|\.\.\.[ \t])")
+
+
+def is_placeholder(text: str) -> bool:
+    """True if a text only stands for another one: `...`, `<new text>`."""
+    return _PLACEHOLDER.fullmatch(text) is not None
+
+
+def left_out(new: str, old: str, is_code: bool) -> str:
+    """The words that leave out a part of the old text, or ""."""
+    known, lines = set(old.split("\n")), new.strip().split("\n")
+    for line in lines:
+        if line not in known and _COMMENT.match(line) and _ELIDED.match(line):
+            return line
+    for line in (lines[0], lines[-1]):
+        if line not in known and _DOTS.fullmatch(line):
+            return line
+    if is_placeholder(new) and old.strip():
+        return new
+    if old.startswith("---\n") and new.strip() and not new.lstrip().startswith("---"):
+        return "---"
+    return _lost_name(new, old) if is_code else ""
+
+
+def _lost_name(new: str, old: str) -> str:
+    """A name that a Python text uses, and that only the old one defines; or ""."""
+    lost = _outer_names(old) - _outer_names(new) - _BUILTINS
+    tree = parse_python_or_none(new) if lost else None
+    if tree is None:
+        return ""
+    nodes = list(ast.walk(tree))
+    bound = _bound(nodes)
+    read = {node.id for node in nodes if isinstance(node, ast.Name) and _is_read(node)}
+    return "" if "*" in bound else min(lost & read - bound, default="")
+
+
+def _outer_names(text: str) -> set[str]:
+    """The names that a Python text binds at its margin; none for any other text."""
+    return {name for piece in split_pieces(text) for name in _piece_names(piece)}
+
+
+@lru_cache(maxsize=1024)
+def _piece_names(text: str) -> frozenset[str]:
+    tree = parse_python_or_none(text)
+    return frozenset(_bound(tree.body) if tree else ())
+
+
+def _is_read(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def _bound(nodes: list[ast.stmt] | list[ast.AST]) -> set[str]:
+    """The names that definitions, imports, assignments and parameters bind."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {each.asname or each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.Assign):
+            names |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.Name) and not _is_read(node):
+            names.add(node.id)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            names.add(node.name)
+        elif isinstance(node, ast.MatchMapping) and node.rest:
+            names.add(node.rest)
+    return names
+
+
+def doubt_about(new: str, old: str, is_code: bool) -> str:
+    """The doubt that a text is the intended one, or ""."""
+    lines = [line for line in new.split("\n") if line.strip()] or [""]
+    first, last = lines[0], lines[-1]
+    if not old.lstrip().startswith("{") and old.strip() and _is_object(new):
+        return "is a JSON object"
+    if "\\n" in new and len(lines) == 1 and "\n" in old.strip():
+        return "has its line breaks written as \\n"
+    if all(map(_SIGNED.match, lines)) and not _SIGNED.match(old):
+        return f"has numbers or signs before its lines: {quote_line(first)}"
+    if is_code:
+        entity = None if "&" not in new or "</" in new else _ENTITY.search(new)
+        if entity and not _ENTITY.search(old):
+            return f"has HTML entities for signs: {quote_line(entity[0])}"
+        if fence_at(first) and not old.lstrip().startswith(first.strip()):
+            return f"begins with a fence: {quote_line(first)}"
+        return ""
+    if _WRAPPER.fullmatch(new.strip()) and not _WRAPPER.fullmatch(old.strip()):
+        return f"stands between tags or quotes: {quote_line(first)}"
+    words = [line for line in lines if _CHANGES.match(line)]
+    words += [first] if _OPENING.match(first.strip()) else []
+    words += [last] if _CLOSING.match(last.strip()) else []
+    words = [line for line in words if line.strip() not in old]
+    return f"may hold words to the reader: {quote_line(words[0])}" if words else ""
+
+
+def _is_object(text: str) -> bool:
+    text = text.strip()
+    found = read_objects(text) if text.startswith("{") and text.endswith("}") else []
+    return len(found) == 1 and text.count('"') > 1
+
+
+_DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are common
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|,(?=\s*[}\]])', re.DOTALL)
+
+
+def read_objects(text: str) -> list[JsonObject]:
+    """The JSON objects of a text in order, those inside others left out."""
+    found: list[JsonObject] = []
+    place = text.find("{")
+    for _ in range(200 + len(found)):  # opening braces that begin no object: valid replies have few
+        if place < 0:
+            break
+        value, end = _object_at(text, place)
+        found += [] if value is None else [value]
+        place = text.find("{", place + 1 if value is None else end)
+    return found
+
+
+def _object_at(text: str, place: int) -> tuple[JsonObject | None, int]:
+    try:
+        value, end = _DECODER.raw_decode(text, place)
+    except (ValueError, RecursionError):
+        return _mended_object(text, place)
+    return cast(JsonObject, value), end
+
+
+def _mended_object(text: str, place: int) -> tuple[JsonObject | None, int]:
+    """The object without commas before closing brackets, and its end in the text."""
+    end = _matching_end(text, place)
+    if end is None:
+        return None, place
+    mended = _TOKEN.sub(lambda match: "" if match[0] == "," else match[0], text[place:end])
+    try:
+        return cast(JsonObject, _DECODER.raw_decode(mended)[0]), end
+    except (ValueError, RecursionError):
+        return None, place
+
+
+_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\Z)|[{}\[\]]', re.DOTALL)
+
+
+def _matching_end(text: str, place: int) -> int | None:
+    """The end of what the bracket at this place opens, None if it is not closed."""
+    depth = 0
+    for match in _BRACKET.finditer(text, place):
+        depth += (match[0] in "{[") - (match[0] in "}]")
+        if depth == 0:
+            return match.end()
+        if depth > 100:  # of brackets: valid replies nest two levels
+            return None
+    return None
+
+
+def find_object(reply: str, is_wanted: Callable[[JsonObject], bool]) -> JsonObject:
+    """The last wanted object of a reply without its thoughts, {} if there is none."""
+    found = [each for each in read_objects(without_thoughts(reply)) if is_wanted(each)]
+    return found[-1] if found else {}
+
 
 _HEADING = re.compile(r"^[^\w\n]{0,8}CANDIDATE \d{1,3}[^\w\n]{0,8}$", re.MULTILINE)
 # keys that models use for the one text

@@ -9,22 +9,23 @@ from pathlib import PurePosixPath
 import msgspec
 
 from culmen.core.candidate import Candidate
+from culmen.core.foreign import lazy_pattern
 from culmen.core.task import SKILL_FILE, Task
 
 # among the names of parts: any other skill's file, of a set to which skills may be added
 NEW_SKILL = f"*/{SKILL_FILE}"
-_SKILL_PART = re.compile(rf"[\w.-]+/{re.escape(SKILL_FILE)}")
-_LEAD = re.compile(r"^(?:name|file|filename|path|title|part)[=:]", re.IGNORECASE)
-_HEADING_LEAD = re.compile(
+_SKILL_PART = lazy_pattern(rf"[\w.-]+/{re.escape(SKILL_FILE)}")
+_LEAD = lazy_pattern(r"^(?:name|file|filename|path|title|part)[=:]", re.IGNORECASE)
+_HEADING_LEAD = lazy_pattern(
     r"^(?:\d{1,3}[.)]\s+|(?:new\s+)?(?:file|part|path|name|file\s?name)\s*:\s*)", re.I
 )
 _DRESS = "#=*-`:>[]()<!/\"' \t"
-_FILE = re.compile(
+_FILE = lazy_pattern(
     r"(?:[\w.-]+/)*[\w-][\w.-]*\.(?:py|jsx?|tsx?|rs|c|h|cc|cpp|hpp|cu|go|java|kt|rb|php|sh|jl|r|f90"
     r"|swift|cs|scala|lean|v|sql|md|txt|rst|json|ya?ml|toml|ini|cfg|html?|css)",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"[\w./\\-]*\w")
+_WORD = lazy_pattern(r"[\w./\\-]*\w")
 _SUFFIXES = {
     "python": ".py",
     "rust": ".rs",

@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from culmen.core.candidate import Candidate
 from culmen.core.foreign import parse_python_or_none, parses
+from culmen.core.replies import ReplyFault
 from culmen.core.replies.fences import Fence, FencedBlock, fence_at, read_blocks, text_until
 from culmen.core.replies.names import PartNames, is_dressed, is_program
-from culmen.core.replies.parsed import ReplyFault
 from culmen.core.task import Task
 from culmen.core.wording import surface_language
 

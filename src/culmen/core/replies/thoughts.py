@@ -11,19 +11,20 @@ import re
 
 import msgspec
 
+from culmen.core.foreign import lazy_pattern
 from culmen.core.replies.fences import Fence, fence_at
 
 _WORDS = "think|thinking|thought|thoughts|reasoning|reflection|scratchpad|seed:think|antthinking"
-_TAG = re.compile(
+_TAG = lazy_pattern(
     rf"(?P<open><(?:{_WORDS})>|\[THINK\]|◁think▷|<\|(?:begin_of_thought|start_thinking)\|>"
     r"|<\|channel\|>(?:analysis|commentary)<\|message\|>)"
     rf"|</(?:{_WORDS})>|\[/THINK\]|◁/think▷|<\|(?:end_of_thought|end_thinking)\|>"
     r"|<\|channel\|>final<\|message\|>",
     re.IGNORECASE,
 )
-_SIGN = re.compile(r"[<\[◁]")  # that a tag begins with
+_SIGN = lazy_pattern(r"[<\[◁]")  # that a tag begins with
 _ENDS = ("<|im_end|>", "<|eot_id|>", "<|return|>", "<|end|>", "<|endoftext|>", "</s>")
-_EDIT = re.compile(r"[ \t]*(?P<sign><{5,}|>{5,})")
+_EDIT = lazy_pattern(r"[ \t]*(?P<sign><{5,}|>{5,})")
 _DECODER = json.JSONDecoder(strict=False)
 
 

@@ -30,6 +30,7 @@ from culmen.core.foreign import (
     ODD_LINES,
     SHORT,
     boundary,
+    lazy_pattern,
     parse_python_or_none,
     parses,
     split_pieces,
@@ -242,7 +243,7 @@ def _last_line_starting(feedback: str, start: str) -> str:
 # ------------------------------------------------------------------------------
 
 # never matches across lines
-_WORTH_READING = re.compile(rf"{admissions.PLAYED}|tolerance|slack", re.I)
+_WORTH_READING = lazy_pattern(rf"{admissions.PLAYED}|tolerance|slack", re.I)
 
 
 def _worth_reading(text: str) -> bool:
@@ -275,7 +276,7 @@ def of_prose(text: str) -> tuple[Sign, ...]:
 
 MANY = 24  # numbers of nine digits or more in one literal, from which on it is a sign
 _TINY = (1e-12, 1e-3)  # constants that count as a tolerance
-_TOLERANCE = re.compile(r"(?:^|_)(?:w?tol|tolerance|slack|eps|epsilon|margin)(?:_|$|\d)", re.I)
+_TOLERANCE = lazy_pattern(r"(?:^|_)(?:w?tol|tolerance|slack|eps|epsilon|margin)(?:_|$|\d)", re.I)
 
 _LONG_SOURCE = 2 * _EVIDENCE  # characters of a node's lines beyond which its own text is evidence
 
@@ -347,9 +348,9 @@ _LIES = frozenset(
         "__abs__",
     )
 )
-_PROSE = re.compile(r"""\"\"\".*?\"\"\"|'''.*?'''|#[^\n]*""", re.S)
-_LONG = re.compile(r"\d\.\d{8}")
-_RESULT = re.compile(r"""["']?(?:combined_score|score|correct)["']?\s*:""")
+_PROSE = lazy_pattern(r"""\"\"\".*?\"\"\"|'''.*?'''|#[^\n]*""", re.S)
+_LONG = lazy_pattern(r"\d\.\d{8}")
+_RESULT = lazy_pattern(r"""["']?(?:combined_score|score|correct)["']?\s*:""")
 
 
 def scan_syntax(

@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +127,7 @@ def insert_code(text: str, code: str, facts: Mapping[str, object]) -> str:
 @cache
 def output_prelude() -> str:
     """Code that all inserted code begins with."""
-    name = "output_prelude.txt"
-    return (files("culmen.extensions.audit") / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name("output_prelude.txt").read_text(encoding="utf-8")
 
 
 def program_part(task: Task, parts: Mapping[str, str]) -> str:

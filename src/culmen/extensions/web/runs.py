@@ -15,11 +15,11 @@ import msgspec
 from culmen.core.errors import CulmenError, UserError
 from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
-from culmen.store import kept, views
+from culmen.store import sidecar, views
 from culmen.store.address import has_run, journal_file, read_pointer
 from culmen.store.database import RunMeta, run_folders
-from culmen.store.kept import load_kept, save_kept
 from culmen.store.lease import current_owner, run_signature
+from culmen.store.sidecar import load_kept, save_kept
 from culmen.store.views import RunLine, StrategyNote
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ class Digest:
         return found[1]
 
     def _kept_result(self, name: str, state: int, make: Callable[[], T]) -> T:
-        if self.last < kept.EVENTS or not self.is_at_rest:
+        if self.last < sidecar.EVENTS or not self.is_at_rest:
             return make()
         found = load_kept(self.run, self.meta.id, name)
         if found is not None and found[0] == self.last and found[1][0] == state:

@@ -10,11 +10,10 @@ import msgspec
 
 from culmen.core.brief import Brief
 from culmen.core.candidate import Candidate, Origin
-from culmen.core.foreign import UNREADABLE, Unreadable, boundary
+from culmen.core.foreign import UNREADABLE, Unreadable, boundary, lazy_pattern
 from culmen.core.json import JsonObject
-from culmen.core.replies.forms import read_form
+from culmen.core.replies import Parsed
 from culmen.core.replies.names import part_names, shown_name
-from culmen.core.replies.parsed import Parsed
 from culmen.core.replies.thoughts import without_thoughts
 from culmen.core.task import SKILL_FILE, Surface, Task
 from culmen.core.wording import fence_marks, indent_text, part_info, surface_language
@@ -43,6 +42,8 @@ class ReplyFormat:
 
     def parse(self, reply: str, task: Task, parent: Candidate | None) -> Parsed:
         """The drafts of a reply, or its fault; never raises, whatever the text."""
+        from culmen.core.replies.forms import read_form  # the readers wait for the first reply
+
         return read_form(self.form, reply, task, parent)
 
 
@@ -184,9 +185,9 @@ SEVERAL: dict[str, ReplyFormat] = {
 
 # All replies to a brief: parsed, separated from known candidates, faults counted by kind.
 
-_SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
-_REASONING = re.compile(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
-_REFUSAL = re.compile(
+_SUMMARY = lazy_pattern(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
+_REASONING = lazy_pattern(r"<reasoning>.*?(?:</reasoning>|\Z)", re.DOTALL | re.IGNORECASE)
+_REFUSAL = lazy_pattern(
     r"\A\W*(?:i(?:'|’)?m\s+(?:very\s+)?sorry|sorry,|i\s+(?:can(?:'|’)?t|cannot|won(?:'|’)t)\s+(?:help|assist|comply|do|provide))",
     re.IGNORECASE,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib import resources
 from pathlib import Path
 from string import Template
 
@@ -13,6 +12,7 @@ from culmen.core.errors import UserError
 from culmen.core.foreign import boundary
 from culmen.core.inside import text_inside
 
+_SHIPPED = Path(__file__).with_name("templates")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
@@ -123,10 +123,7 @@ def slots_of(text: str) -> list[str]:
 
 def shipped_templates() -> dict[str, str]:
     """The texts of all templates in this package, by name."""
-    folder = resources.files("culmen.models.prompts").joinpath("templates")
-    names = sorted(
-        file.name.removesuffix(".md") for file in folder.iterdir() if file.name.endswith(".md")
-    )
+    names = sorted(file.stem for file in _SHIPPED.glob("*.md"))
     return {name: _shipped_template(name) or "" for name in names}
 
 
@@ -134,5 +131,5 @@ def shipped_templates() -> dict[str, str]:
 def _shipped_template(name: str) -> str | None:
     if not _NAME.fullmatch(name):
         return None
-    file = resources.files("culmen.models.prompts").joinpath("templates", f"{name}.md")
+    file = _SHIPPED / f"{name}.md"
     return file.read_text(encoding="utf-8") if file.is_file() else None

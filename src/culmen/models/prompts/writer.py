@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import unified_diff
 from functools import lru_cache
 
 import msgspec
@@ -454,6 +453,8 @@ def line_diff(before: str, after: str) -> str:
     shared = (Counter(old) & Counter(new)).total()
     if 2 * shared < len(new):
         return ""
+    from difflib import unified_diff
+
     lines = list(unified_diff(old, new, n=1, lineterm=""))[2:]
     text = "\n".join("@@" if line.startswith("@@") else line for line in lines)
     return text if 2 * len(text) < len(after) else ""

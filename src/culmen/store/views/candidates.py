@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -287,6 +286,8 @@ def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
             fix=f"give one of: {more}",
         )
     known = connection.execute("SELECT id FROM candidate ORDER BY seq DESC LIMIT 5000").scalars()
+    import difflib
+
     close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5)
     latest = f"the latest are {', '.join(known[:3])}" if known else "the run has no candidates yet"
     fix = f"did you mean {', '.join(close)}?" if close else latest
@@ -469,7 +470,7 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         objective = read_meta(connection).task.objective
         if not objective.metrics:
             return None
-        from culmen.evidence.front_verdict import FrontVerdict  # numpy comes with it
+        from culmen.evidence.front import FrontVerdict  # numpy comes with it
 
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None

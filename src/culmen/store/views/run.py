@@ -550,7 +550,7 @@ class FewTurns(msgspec.Struct, frozen=True):
 
 
 class KeptReserve(msgspec.Struct, frozen=True):
-    """Reserve of the final choice that was planned by the gain (`engine.reserve`).
+    """Reserve of the final choice that was planned by the gain (`engine.finale`).
 
     `evaluations` of a run of `of` were kept, to tell a gain of size `gain` (in units of the score;
     0: any) where one evaluation deviates by `noise`.

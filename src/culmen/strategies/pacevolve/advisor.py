@@ -15,7 +15,7 @@ from culmen.core.evaluation import Observation, Rollout
 from culmen.core.foreign import Unreadable, boundary
 from culmen.core.json import JsonObject
 from culmen.core.ports import Lab
-from culmen.core.replies.json_forms import find_object
+from culmen.core.replies.forms import find_object
 from culmen.core.wording import clip_middle
 from culmen.strategies.pacevolve.implementing import ExperimentOutcome
 from culmen.strategies.pacevolve.memory import (
