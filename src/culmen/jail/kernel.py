@@ -9,13 +9,16 @@ and later). Structures and constants: Documentation/userspace-api/landlock.rst o
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
+import functools
 import os
 import signal
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = (
     0x00020000,
@@ -35,6 +38,22 @@ libc = ctypes.CDLL(None, use_errno=True)
 LINUX = hasattr(libc, "prctl")
 
 
+class Step(NamedTuple):
+    """A call prepared before a fork; one of libc has a `name`, its negative result is an error."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    name: str = ""
+
+
+def perform(steps: Iterable[Step]) -> None:
+    """Make prepared calls in their order; raise OSError at the first that fails."""
+    for function, arguments, name in steps:
+        result = function(*arguments)
+        if name:
+            checked_result(result, name)
+
+
 def checked_result(result: int, what: str) -> int:
     """The result of a libc call; raise OSError if it is negative."""
     if result < 0:
@@ -43,13 +62,16 @@ def checked_result(result: int, what: str) -> int:
     return result
 
 
-def prctl(option: int, *values: int | ctypes.c_void_p) -> int:
+def prctl_step(option: int, *values: int) -> Step:
+    """prctl(2) as a step."""
+    words = [ctypes.c_ulong(each) for each in (*values, 0, 0, 0, 0)[:4]]
+    return Step(libc.prctl, (option, *words), f"prctl({option})")
+
+
+def prctl(option: int, *values: int) -> None:
     """prctl(2); no-op on systems without it."""
-    if not LINUX:
-        return 0
-    words = [v if isinstance(v, ctypes.c_void_p) else ctypes.c_ulong(v) for v in values]
-    words += [ctypes.c_ulong(0)] * (4 - len(words))
-    return checked_result(libc.prctl(option, *words), f"prctl({option})")
+    if LINUX:
+        perform([prctl_step(option, *values)])
 
 
 def unshare(flags: int) -> None:
@@ -62,12 +84,15 @@ def setns(fd: int, kind: int) -> None:
     checked_result(libc.setns(fd, kind), f"setns({kind:#x})")
 
 
+def mount_step(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> Step:
+    """mount(2) as a step."""
+    texts = [text.encode() if text else None for text in (source, target, kind, data)]
+    return Step(libc.mount, (*texts[:3], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
+
+
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2)."""
-    texts = [text.encode() if text else None for text in (source, target, kind)]
-    checked_result(
-        libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None), f"mount {target}"
-    )
+    perform([mount_step(source, target, kind, flags, data)])
 
 
 def unmount(target: str) -> None:
@@ -87,15 +112,13 @@ class _CapData(ctypes.Structure):
     ]
 
 
-def keep_capabilities(*kept: int) -> None:
+def capability_steps(*kept: int) -> list[Step]:
     """Give up every capability except `kept` (numbers below 32), inherited over exec."""
     bits = sum(1 << number for number in kept)
     data = (_CapData * 2)(_CapData(bits, bits, bits), _CapData(0, 0, 0))
-    checked_result(
-        libc.capset(ctypes.byref(_CapHeader(_CAPABILITY_V3, 0)), ctypes.byref(data)), "capset"
-    )
-    for number in kept:
-        prctl(PR_CAP_AMBIENT, 2, number)
+    header = _CapHeader(_CAPABILITY_V3, 0)
+    given_up = Step(libc.capset, (ctypes.byref(header), ctypes.byref(data)), "capset")
+    return [given_up, *(prctl_step(PR_CAP_AMBIENT, 2, number) for number in kept)]
 
 
 def die_with_pipe(fd: int) -> None:
@@ -143,6 +166,7 @@ class _PathRule(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("fd", ctypes.c_int32)]
 
 
+@functools.cache
 def landlock_version() -> int:
     """The Landlock version of this kernel, 0 if it has none or it is switched off."""
     if not LINUX:
@@ -160,48 +184,69 @@ def landlock_guards_truncation() -> bool:
     return landlock_version() >= 3
 
 
-def restrict_paths(
-    readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
-) -> None:
-    """Restrict this process by Landlock; raise OSError if that fails.
+class PathRules:
+    """Landlock rules for paths that are opened once, of which any number of rulesets are made.
 
     Only reading and executing remains below `readable`, everything below `writable`; no TCP, no
     signals to processes outside. Names below `listable` can be listed, not read. Paths that do not
-    exist are ignored. Layers add up: a later call can only remove rights.
+    exist are ignored.
     """
-    version = landlock_version()
-    rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
-    rules = _Ruleset(rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
-    size = 24 if version >= 6 else 16 if version >= 4 else 8
-    ruleset = checked_result(
-        libc.syscall(_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), 0),
-        "landlock_create_ruleset",
-    )
-    try:
-        for path in readable:
-            _allow_path(ruleset, path, _READ_ONLY & rights)
-        for path in listable:
-            _allow_path(ruleset, path, _LIST)
-        for path in writable:
-            _allow_path(ruleset, path, rights)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        checked_result(libc.syscall(_RESTRICT, ruleset, 0), "landlock_restrict_self")
-    finally:
-        os.close(ruleset)
 
-
-def _allow_path(ruleset: int, path: str, allowed: int) -> None:
-    try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        if not stat.S_ISDIR(os.fstat(fd).st_mode):
-            allowed &= _FILE_ONLY
-        rule = _PathRule(allowed, fd)
-        checked_result(
-            libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0),
-            f"landlock_add_rule {path}",
+    def __init__(
+        self, readable: Iterable[str], writable: Iterable[str] = (), listable: Iterable[str] = ()
+    ) -> None:
+        version = landlock_version()
+        self._rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
+        self._handled = _Ruleset(
+            self._rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0
         )
-    finally:
+        self._size = 24 if version >= 6 else 16 if version >= 4 else 8
+        self._rules: list[_PathRule] = []
+        kinds = ((readable, _READ_ONLY), (listable, _LIST), (writable, self._rights))
+        for path, allowed in ((path, allowed) for paths, allowed in kinds for path in paths):
+            with contextlib.suppress(OSError):
+                fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+                is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
+                allowed &= self._rights if is_folder else self._rights & _FILE_ONLY
+                self._rules.append(_PathRule(allowed, fd))
+
+    def new_ruleset(self) -> int:
+        """The descriptor of a new ruleset; raise OSError if there is none."""
+        create = (_CREATE, ctypes.byref(self._handled), ctypes.c_size_t(self._size), 0)
+        ruleset = checked_result(libc.syscall(*create), "landlock_create_ruleset")
+        for rule in self._rules:
+            self._add_rule(ruleset, rule)
+        return ruleset
+
+    def allow_folder(self, ruleset: int, path: str) -> None:
+        """Let a ruleset allow everything below one more folder."""
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        self._add_rule(ruleset, _PathRule(self._rights, fd))
         os.close(fd)
+
+    def _add_rule(self, ruleset: int, rule: _PathRule) -> None:
+        added = libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0)
+        checked_result(added, "landlock_add_rule")
+
+    def close(self) -> None:
+        """Close the paths."""
+        for rule in self._rules:
+            os.close(rule.fd)
+
+
+def restrict_steps(ruleset: int) -> list[Step]:
+    """Restrict this process by a ruleset, and close it.
+
+    Layers add up: a later ruleset can only remove rights.
+    """
+    restrict = Step(libc.syscall, (_RESTRICT, ruleset, 0), "landlock_restrict_self")
+    return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), restrict, Step(os.close, (ruleset,))]
+
+
+def restrict_paths(
+    readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
+) -> None:
+    """Restrict this process by the `PathRules` of these paths; raise OSError if that fails."""
+    rules = PathRules(readable, writable, listable)
+    perform(restrict_steps(rules.new_ruleset()))
+    rules.close()

@@ -18,7 +18,7 @@ import platform
 import struct
 from dataclasses import dataclass
 
-from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, libc, prctl
+from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, Step, libc, perform, prctl, prctl_step
 
 # name: (x86_64, aarch64); -1: the architecture has no such call
 _DENIED = {
@@ -167,6 +167,10 @@ _NR, _ARCH = 0, 4
 _NEW_LISTENER = 1 << 3
 
 
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+
 @dataclass(frozen=True)
 class SyscallFilter:
     """A seccomp filter: the fixed list and, by choice, more.
@@ -192,7 +196,8 @@ class SyscallFilter:
         Returns the descriptor on which questions arrive, -1 if this machine gives none.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        return self._install_code(_NEW_LISTENER, self.assemble_questions())
+        ask = self._install_step(_NEW_LISTENER, self.assemble_questions())
+        return ask.function(*ask.arguments)
 
     def install(self, *, asks: bool = False) -> None:
         """Install this filter on the calling process permanently; raise OSError if that fails.
@@ -200,17 +205,17 @@ class SyscallFilter:
         It also holds for children and over exec. Unless the filter that `asks` is installed, calls
         that would raise a question are refused.
         """
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        if self._install_code(0, self.assemble(asks=asks)) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"seccomp: {os.strerror(number)}")
+        perform(self.steps(asks=asks))
 
-    def _install_code(self, flags: int, code: bytes) -> int:
-        buffer = ctypes.create_string_buffer(code, len(code))
-        program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
-        holder = ctypes.create_string_buffer(program, len(program))
+    def steps(self, *, asks: bool = False) -> list[Step]:
+        """`install` as steps, which with `own_signals` only this process may make."""
+        return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), self._install_step(0, self.assemble(asks=asks))]
+
+    def _install_step(self, flags: int, code: bytes) -> Step:
         number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
-        return libc.syscall(number, ctypes.c_ulong(1), ctypes.c_ulong(flags), ctypes.byref(holder))
+        program = ctypes.byref(_Program(len(code) // 8, code))
+        words = (number, ctypes.c_ulong(1), ctypes.c_ulong(flags), program)
+        return Step(libc.syscall, words, "seccomp")
 
     def assemble_questions(self, machine: str = platform.machine()) -> bytes:
         """The BPF program that asks. Of two filters, the one that refuses a call decides."""
