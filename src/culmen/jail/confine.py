@@ -7,6 +7,7 @@ next, Landlock forbids mounts, seccomp comes last.
 from __future__ import annotations
 
 import fcntl
+import functools
 import math
 import os
 import resource
@@ -38,11 +39,9 @@ REMOVE = (
 )
 _MB = 1 << 20
 _CORES = os.cpu_count() or 1
-_OPEN_SECONDS = 60.0  # that the paths of Landlock rules stay open
 _PENDING = 1024  # queued signals and timers
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _PROC_FILES = (
-    "/proc/self",
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",
@@ -83,7 +82,7 @@ class JailPolicy:
     scratch: str = ""
     baseline: int = 0
     groups: int = -1
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def descriptor_limit(self) -> int:
@@ -130,69 +129,46 @@ class ForkRequest:
 class Confinement:
     """The confinement of children under one policy, prepared before each is forked.
 
-    A child copies every page of memory that it writes to: it only makes the calls prepared here.
+    A child copies every page of memory that it writes to, so it makes prepared calls. It finds the
+    Landlock ruleset as `RULES`.
     """
 
     def __init__(self, policy: JailPolicy) -> None:
         self.policy, self.ruleset = policy, -1
-        self._beginnings: dict[tuple[object, ...], list[Step]] = {}
-        self._rules: dict[bool, kernel.PathRules] = {}
-        self._opened = 0.0
+        # besides the mounts a second layer, if the kernel supports it
+        self._is_layered = policy.level == "namespaces" and kernel.landlock_version() > 0
 
     def prepare(self, job: ForkRequest, *, is_paired: bool = False) -> None:
         """Prepare the next child; one of a pair that shares a line passes descriptors on."""
+        self.forget()
         self._job, policy = job, self.policy
         if os.environ.get("HOME") != job.work:
             _set_environment(policy, job)
         seed_globals(job.seed)
-        key = (job.slot, job.files_mb, job.blind)
-        if key not in self._beginnings:
-            steps = [Step(os.setsid, ()), *_mount_steps(policy, job), *_identity_steps(policy, job)]
-            # a change of identity clears this signal, and closes /proc/self to its owner
-            steps += [kernel.prctl_step(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)]
-            steps += [kernel.prctl_step(kernel.PR_SET_DUMPABLE, 1)]
-            self._beginnings[key] = [*steps, kernel.prctl_step(kernel.PR_SET_NO_NEW_PRIVS, 1)]
-        self._beginning = self._beginnings[key]
+        mounts = _mount_steps(policy, job.slot, job.files_mb, job.blind)
+        identity = _identity_steps(policy, job.slot)
+        # a change of identity clears the signal, and closes /proc/self to its owner
+        own = [kernel.prctl_step(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)]
+        own += [kernel.prctl_step(kernel.PR_SET_DUMPABLE, 1)]
+        own += [kernel.prctl_step(kernel.PR_SET_NO_NEW_PRIVS, 1)]
+        self._beginning = [Step(os.setsid, ()), *mounts, *identity, *own]
         self._limits = limit_steps(policy, job, is_paired=is_paired)
         self._filter = _syscall_filter(policy, job, is_paired)
-        if policy.level == "restricted" or self._has_mounted_folders:
-            self.ruleset = self._path_rules(job.blind).new_ruleset()
-        if policy.level == "restricted":
-            self._path_rules(job.blind).allow_folder(self.ruleset, job.work)
-        is_ready = not self._filter.own_signals
-        self._ends = {asks: self._end(asks) for asks in (False, True) if is_ready}
-
-    @property
-    def _has_mounted_folders(self) -> bool:
-        """True if Landlock is a second layer besides the mounts."""
-        return self.policy.level == "namespaces" and kernel.landlock_version() > 0
-
-    def _path_rules(self, blind: bool) -> kernel.PathRules:
-        """The rules of all children, opened anew each minute: files may have been replaced."""
-        if time.monotonic() > self._opened + _OPEN_SECONDS:
-            for rules in self._rules.values():
-                rules.close()
-            self._rules, self._opened = {}, time.monotonic()
-        if blind not in self._rules:
-            policy = self.policy
-            readable, listed = (policy.unshut, policy.listed) if blind else (policy.readable, ())
-            if policy.level == "namespaces":
-                readable, listed = ("/",), ()
-            self._rules[blind] = kernel.PathRules((*readable, *_PROC_FILES), _DEVICES, listed)
-        return self._rules[blind]
-
-    def _end(self, asks: bool) -> list[Step]:
-        """The last steps; with `own_signals` of the filter only the child can prepare them."""
-        job, steps = self._job, list[Step]()
-        if self.policy.level == "restricted":
+        ways = () if self._filter.own_signals else (False, True)
+        self._install = {asks: self._filter.step(asks) for asks in ways}
+        self._layer = list[Step]()
+        if self._is_layered:
+            self.ruleset = kernel.new_ruleset(("/",), _DEVICES)
+        elif policy.level == "restricted":
+            readable, listed = (
+                (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
+            )
+            writable = (job.work, *_DEVICES)
+            self.ruleset = kernel.new_ruleset((*readable, *_PROC_FILES), writable, listed)
             reaper = kernel.PR_SET_CHILD_SUBREAPER
-            steps.append(kernel.prctl_step(reaper, int(job.keeps_orphans)))
+            self._layer = [kernel.prctl_step(reaper, int(job.keeps_orphans))]
         if self.ruleset >= 0:
-            steps += kernel.restrict_steps(RULES)
-        if self.policy.level in ("namespaces", "restricted"):
-            steps += self._filter.steps(asks=asks)
-        # Python has drawn a new seed at the fork
-        return [*steps, Step(os.chdir, (job.work,)), Step(seed_random, (global_seed(job.seed),))]
+            self._layer += kernel.restrict_steps(RULES)
 
     def forget(self) -> None:
         """Close this process's copy of the ruleset that the child has."""
@@ -201,17 +177,23 @@ class Confinement:
             self.ruleset = -1
 
     def confine(self) -> None:
-        """Confine the calling process, forked after `prepare`, with the ruleset as `RULES`.
+        """Confine the calling process, forked after `prepare`.
 
         Raises OSError; the caller must then exit without running anything.
         """
         kernel.perform(self._beginning)
         asks = self._filter.apart and _hand_over_questions(self._filter)
         kernel.perform(self._limits)
-        if self._has_mounted_folders:
+        if self._is_layered:
             for folder in (self._job.work, "/tmp", "/dev/shm"):
-                self._rules[self._job.blind].allow_folder(RULES, folder)
-        kernel.perform(self._ends.get(asks) or self._end(asks))
+                kernel.allow_path(RULES, folder)
+        elif self._layer:
+            kernel.allow_path(RULES, "/proc/self", kernel.READ_ONLY)  # its own, not the server's
+        kernel.perform(self._layer)
+        if self.policy.level != "limits":
+            kernel.perform([self._install.get(asks) or self._filter.step(asks)])
+        os.chdir(self._job.work)
+        seed_random(global_seed(self._job.seed))  # Python drew a new one at the fork
 
 
 def _syscall_filter(policy: JailPolicy, job: ForkRequest, is_paired: bool) -> SyscallFilter:
@@ -257,17 +239,16 @@ def arrange_descriptors(
     os.closerange(RULES + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
 
 
-def _mount_steps(policy: JailPolicy, job: ForkRequest) -> list[Step]:
+@functools.lru_cache
+def _mount_steps(policy: JailPolicy, slot: int, files_mb: int, blind: bool) -> list[Step]:
     """Mount a private work folder with a size limit, at level namespaces.
 
     /tmp and /dev/shm live in it, so one limit holds for all three.
     """
     if policy.level != "namespaces":
         return []
-    uid = policy.first_uid + job.slot if policy.switch == "uid" else 0
-    options = (
-        f"size={job.files_mb}m,nr_inodes={file_limit(job.files_mb)},mode=0755,uid={uid},gid={uid}"
-    )
+    uid = policy.first_uid + slot if policy.switch == "uid" else 0
+    options = f"size={files_mb}m,nr_inodes={file_limit(files_mb)},mode=0755,uid={uid},gid={uid}"
     private, bind = kernel.MS_NOSUID | kernel.MS_NODEV, kernel.MS_BIND | kernel.MS_REC
     steps = [
         Step(kernel.unshare, (kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC,)),
@@ -280,13 +261,13 @@ def _mount_steps(policy: JailPolicy, job: ForkRequest) -> list[Step]:
             if (
                 path.startswith(f"{target}/")
                 and os.path.isdir(path)
-                and not (job.blind and path in policy.shut)
+                and not (blind and path in policy.shut)
             ):
                 kept = folder + path[len(target) :]
                 steps.append(Step(os.makedirs, (kept, 0o777, True)))
                 steps.append(kernel.mount_step(path, kept, "", bind))
         steps.append(kernel.mount_step(folder, target, "", bind))
-    if job.blind:
+    if blind:
         steps.append(Step(_hide_paths, (policy,)))
     if policy.proc:
         steps.append(kernel.mount_step("proc", "/proc", "proc", private | kernel.MS_NOEXEC))
@@ -318,7 +299,8 @@ def _hide_paths(policy: JailPolicy) -> None:
             kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
-def _identity_steps(policy: JailPolicy, job: ForkRequest) -> list[Step]:
+@functools.lru_cache
+def _identity_steps(policy: JailPolicy, slot: int) -> list[Step]:
     """Give the child an identity of its own.
 
     Processes are counted per uid and user namespace: with a shared one, a fork bomb starves its
@@ -328,7 +310,7 @@ def _identity_steps(policy: JailPolicy, job: ForkRequest) -> list[Step]:
         return []
     steps = [Step(_enter_user_namespace, ())]
     if policy.switch == "uid":
-        uid = policy.first_uid + job.slot
+        uid = policy.first_uid + slot
         steps = [
             kernel.prctl_step(kernel.PR_SET_KEEPCAPS, int(policy.search)),
             Step(os.setgroups, ((),)),

@@ -9,7 +9,6 @@ and later). Structures and constants: Documentation/userspace-api/landlock.rst o
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import fcntl
 import functools
@@ -151,7 +150,8 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _RULE_PATH = 1
 _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _IOCTL = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
 _FILE_ONLY = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
-_READ_ONLY = _EXECUTE | _READ | _LIST
+_EVERYTHING = (1 << 16) - 1
+READ_ONLY = _EXECUTE | _READ | _LIST
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights known; 16 from ABI 5 on
 _TCP = 0b11  # bind and connect, ABI 4
 _SCOPES = 0b11  # abstract Unix sockets and signals, ABI 6
@@ -184,54 +184,11 @@ def landlock_guards_truncation() -> bool:
     return landlock_version() >= 3
 
 
-class PathRules:
-    """Landlock rules for paths that are opened once, of which any number of rulesets are made.
-
-    Only reading and executing remains below `readable`, everything below `writable`; no TCP, no
-    signals to processes outside. Names below `listable` can be listed, not read. Paths that do not
-    exist are ignored.
-    """
-
-    def __init__(
-        self, readable: Iterable[str], writable: Iterable[str] = (), listable: Iterable[str] = ()
-    ) -> None:
-        version = landlock_version()
-        self._rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
-        self._handled = _Ruleset(
-            self._rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0
-        )
-        self._size = 24 if version >= 6 else 16 if version >= 4 else 8
-        self._rules: list[_PathRule] = []
-        kinds = ((readable, _READ_ONLY), (listable, _LIST), (writable, self._rights))
-        for path, allowed in ((path, allowed) for paths, allowed in kinds for path in paths):
-            with contextlib.suppress(OSError):
-                fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-                is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-                allowed &= self._rights if is_folder else self._rights & _FILE_ONLY
-                self._rules.append(_PathRule(allowed, fd))
-
-    def new_ruleset(self) -> int:
-        """The descriptor of a new ruleset; raise OSError if there is none."""
-        create = (_CREATE, ctypes.byref(self._handled), ctypes.c_size_t(self._size), 0)
-        ruleset = checked_result(libc.syscall(*create), "landlock_create_ruleset")
-        for rule in self._rules:
-            self._add_rule(ruleset, rule)
-        return ruleset
-
-    def allow_folder(self, ruleset: int, path: str) -> None:
-        """Let a ruleset allow everything below one more folder."""
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        self._add_rule(ruleset, _PathRule(self._rights, fd))
-        os.close(fd)
-
-    def _add_rule(self, ruleset: int, rule: _PathRule) -> None:
-        added = libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0)
-        checked_result(added, "landlock_add_rule")
-
-    def close(self) -> None:
-        """Close the paths."""
-        for rule in self._rules:
-            os.close(rule.fd)
+def restrict_paths(
+    readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
+) -> None:
+    """Restrict this process by a `new_ruleset` of these paths; raise OSError if that fails."""
+    perform(restrict_steps(new_ruleset(readable, writable, listable)))
 
 
 def restrict_steps(ruleset: int) -> list[Step]:
@@ -243,10 +200,50 @@ def restrict_steps(ruleset: int) -> list[Step]:
     return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), restrict, Step(os.close, (ruleset,))]
 
 
-def restrict_paths(
+def new_ruleset(
     readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
-) -> None:
-    """Restrict this process by the `PathRules` of these paths; raise OSError if that fails."""
-    rules = PathRules(readable, writable, listable)
-    perform(restrict_steps(rules.new_ruleset()))
-    rules.close()
+) -> int:
+    """The descriptor of a new ruleset of Landlock; raise OSError if there is none.
+
+    Only reading and executing remains below `readable`, everything below `writable`; no TCP, no
+    signals to processes outside. Names below `listable` can be listed, not read. Paths that do not
+    exist are ignored.
+    """
+    version = landlock_version()
+    rules = _Ruleset(_rights(), _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    size = 24 if version >= 6 else 16 if version >= 4 else 8
+    ruleset = checked_result(
+        libc.syscall(_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), 0),
+        "landlock_create_ruleset",
+    )
+    try:
+        for paths, allowed in ((readable, READ_ONLY), (listable, _LIST), (writable, _EVERYTHING)):
+            for path in paths:
+                allow_path(ruleset, path, allowed)
+    except OSError:
+        os.close(ruleset)
+        raise
+    return ruleset
+
+
+def _rights() -> int:
+    """All rights to files that this kernel knows."""
+    return (1 << _RIGHTS_BY_ABI.get(landlock_version(), 16)) - 1
+
+
+def allow_path(ruleset: int, path: str, allowed: int = _EVERYTHING) -> None:
+    """Let a ruleset allow this below one more path."""
+    try:
+        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(fd).st_mode):
+            allowed &= _FILE_ONLY
+        rule = _PathRule(allowed & _rights(), fd)
+        checked_result(
+            libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0),
+            f"landlock_add_rule {path}",
+        )
+    finally:
+        os.close(fd)

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import NoReturn
 
 from culmen.core.json import JsonObject
@@ -104,20 +104,28 @@ def write_parts(folder: str, parts: dict[str, str]) -> None:
             file.write(text.encode())
 
 
+class _PartLoader(SourceFileLoader):
+    """Compiles a part, of which no bytecode is kept, in few steps."""
+
+    def get_code(self, _name: str) -> CodeType:
+        return compile(self.get_data(self.path), self.path, "exec", dont_inherit=True)
+
+
 def load_part(folder: Path, part: str) -> ModuleType:
     """Import a part as a module of its own name; a part without a suffix is read as Python."""
-    path = folder / part
-    if path.suffix != ".py":
-        path = path.with_name(path.name + ".py")
-        (folder / part).replace(path)
+    path = f"{folder}/{part}"
+    stem, suffix = os.path.splitext(os.path.basename(part))
+    if suffix != ".py":
+        path, stem = f"{path}.py", stem + suffix
+        os.replace(path[:-3], path)
     sys.path.insert(0, str(folder))
-    name = path.stem if path.stem.isidentifier() else "candidate"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"cannot load {part}")
+    name = stem if stem.isidentifier() else "candidate"
+    loader = _PartLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

@@ -13,12 +13,13 @@ needs in its own work folder are made for it by the fork-server (deputy.py).
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import struct
 from dataclasses import dataclass
 
-from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, Step, libc, perform, prctl, prctl_step
+from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, Step, libc, perform, prctl
 
 # name: (x86_64, aarch64); -1: the architecture has no such call
 _DENIED = {
@@ -196,7 +197,7 @@ class SyscallFilter:
         Returns the descriptor on which questions arrive, -1 if this machine gives none.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        ask = self._install_step(_NEW_LISTENER, self.assemble_questions())
+        ask = _install_step(_NEW_LISTENER, self.assemble_questions())
         return ask.function(*ask.arguments)
 
     def install(self, *, asks: bool = False) -> None:
@@ -205,17 +206,12 @@ class SyscallFilter:
         It also holds for children and over exec. Unless the filter that `asks` is installed, calls
         that would raise a question are refused.
         """
-        perform(self.steps(asks=asks))
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+        perform([self.step(asks)])
 
-    def steps(self, *, asks: bool = False) -> list[Step]:
-        """`install` as steps, which with `own_signals` only this process may make."""
-        return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), self._install_step(0, self.assemble(asks=asks))]
-
-    def _install_step(self, flags: int, code: bytes) -> Step:
-        number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
-        program = ctypes.byref(_Program(len(code) // 8, code))
-        words = (number, ctypes.c_ulong(1), ctypes.c_ulong(flags), program)
-        return Step(libc.syscall, words, "seccomp")
+    def step(self, asks: bool) -> Step:
+        """`install` as a step of this process, and with `own_signals` of no other."""
+        return _filter_step(self, os.getpid() if self.own_signals else 0, asks)
 
     def assemble_questions(self, machine: str = platform.machine()) -> bytes:
         """The BPF program that asks. Of two filters, the one that refuses a call decides."""
@@ -284,6 +280,19 @@ class SyscallFilter:
         if self.own_truncation:
             code += _truncation_rules(column)
         return b"".join([*code, _bpf_op(_RETURN, _ALLOW)])
+
+
+@functools.lru_cache
+def _filter_step(rules: SyscallFilter, pid: int, asks: bool) -> Step:
+    return _install_step(0, rules.assemble(pid=pid, asks=asks))
+
+
+def _install_step(flags: int, code: bytes) -> Step:
+    number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
+    program = ctypes.byref(_Program(len(code) // 8, code))
+    return Step(
+        libc.syscall, (number, ctypes.c_ulong(1), ctypes.c_ulong(flags), program), "seccomp"
+    )
 
 
 def _known_machine(machine: str) -> str:

@@ -7,6 +7,7 @@ its descendants, when its control socket closes, that is when the orchestrator d
 
 from __future__ import annotations
 
+import _signal
 import contextlib
 import functools
 import gc
@@ -43,6 +44,7 @@ _LEAST_WATCH_SECONDS = 0.004
 # of that length two threads take 400 MB.
 _LONGEST_REST_SECONDS = 0.01
 _FEW_FILES = 16  # are removed by the loop itself
+_CHILD_ENDED, _USUAL = int(signal.SIGCHLD), int(signal.SIG_DFL)
 _CORES = os.cpu_count() or 1
 _KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
@@ -227,7 +229,8 @@ class Zygote:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # `signal` would make enumerations, for which the child would copy much memory
+            _signal.signal(_CHILD_ENDED, _USUAL)
             self.groups.enter(group)
             share.usual_priority()
             self.child(self.policy, job, channel, log, line, handover)
@@ -332,7 +335,7 @@ class Zygote:
 
     def _remove_folder(self, folder: str) -> None:
         """Remove a folder; one that takes long in a process, which does not block the loop."""
-        if not _remove_small_folder(folder):
+        if not remove_small_folder(folder):
             words = [*REMOVE, folder]
             self.helpers.add(os.posix_spawn(REMOVE[0], words, {"PATH": "/usr/bin:/bin"}))
 
@@ -352,12 +355,15 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
-def _remove_small_folder(folder: str) -> bool:
+def remove_small_folder(folder: str) -> bool:
     """Remove a folder with few files and no folders; False if it is another, and still there."""
     try:
-        names = [name for _, name in zip(range(_FEW_FILES), os.scandir(folder))]
-        for each in names:
-            os.unlink(each.path)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for _, entry in zip(range(_FEW_FILES), os.scandir(fd)):
+                os.unlink(entry.name, dir_fd=fd)
+        finally:
+            os.close(fd)
         os.rmdir(folder)
     except OSError:
         return False
@@ -387,9 +393,10 @@ def run_jailed_child(
     runner.serve_request(job.work)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point: the control socket is descriptor `argv[1]`."""
     serve_control_socket(socket.socket(fileno=int(sys.argv[1])))
+    os._exit(0)  # taking the interpreter apart would cost as much as some evaluations
 
 
 def serve_control_socket(control: socket.socket) -> None:
@@ -424,7 +431,7 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
     folder = f"{policy.scratch or '/tmp'}/rehearsal"
     os.mkdir(folder)
     runner.rehearse(folder)
-    _remove_small_folder(folder)
+    remove_small_folder(folder)
     os.umask(0o022)  # children of root have users of their own, who must pass what is made for them
     if policy.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
