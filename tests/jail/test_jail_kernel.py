@@ -96,7 +96,7 @@ def test_a_failed_call_names_itself_and_its_error() -> None:
 @pytest.mark.parametrize("kept", [(), (kernel.CAP_DAC_READ_SEARCH,)], ids=["none", "search"])
 def test_no_other_capability_is_left(kept: tuple[int, ...]) -> None:
     def work() -> dict[str, int]:
-        kernel.keep_capabilities(*kept)
+        kernel.perform(kernel.capability_steps(*kept))
         lines = dict(
             line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines()
         )

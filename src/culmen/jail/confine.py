@@ -7,6 +7,7 @@ next, Landlock forbids mounts, seccomp comes last.
 from __future__ import annotations
 
 import fcntl
+import functools
 import math
 import os
 import resource
@@ -18,14 +19,16 @@ from typing import NotRequired, TypedDict
 
 from culmen.jail import kernel, procfs, wire
 from culmen.jail.disk import file_limit
+from culmen.jail.kernel import Step
 from culmen.jail.seccomp import SyscallFilter
-from culmen.jail.streams import seed_globals
+from culmen.jail.streams import global_seed, seed_globals, seed_random
 
 CHANNEL = 3  # the descriptor the request comes in and the answer leaves by
 LINE = 4  # the descriptor that joins the two processes of one evaluation, if there are two
 # the socket by which the fork-server gets the descriptor for questions of the filter; closed before
 # anything runs
 HANDOVER = 5
+RULES = 6  # the Landlock ruleset; closed before anything runs
 WORK = "/w"  # work folder at level namespaces
 # removes a folder that is thousands of folders deep or full of closed ones; shutil.rmtree fails
 # at both
@@ -35,10 +38,10 @@ REMOVE = (
     'rm -rf -- "$0" 2>/dev/null || { chmod -R u+rwx -- "$0"; rm -rf -- "$0"; } 2>/dev/null',
 )
 _MB = 1 << 20
+_CORES = os.cpu_count() or 1
 _PENDING = 1024  # queued signals and timers
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _PROC_FILES = (
-    "/proc/self",
     "/proc/cpuinfo",
     "/proc/meminfo",
     "/proc/stat",
@@ -79,7 +82,7 @@ class JailPolicy:
     scratch: str = ""
     baseline: int = 0
     groups: int = -1
-    environment: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def descriptor_limit(self) -> int:
@@ -123,33 +126,74 @@ class ForkRequest:
     keeps_orphans: bool = False
 
 
-def confine_process(policy: JailPolicy, job: ForkRequest, *, is_paired: bool = False) -> None:
-    """Confine the calling process for `job`.
+class Confinement:
+    """The confinement of children under one policy, prepared before each is forked.
 
-    One of a pair that shares a line passes descriptors to its own processes. Raises OSError; the
-    caller must then exit without running anything.
+    A child copies every page of memory that it writes to, so it makes prepared calls. It finds the
+    Landlock ruleset as `RULES`.
     """
-    os.setsid()
-    if policy.level == "namespaces":
-        _mount_work_folder(policy, job)
-    _change_identity(policy, job)
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of identity would clear it
-    rules = _syscall_filter(policy, job, is_paired)
-    asks = rules.apart and _hand_over_questions(rules)
-    set_limits(policy, job, is_paired=is_paired)
-    kernel.prctl(
-        kernel.PR_SET_DUMPABLE, 1
-    )  # after a change of uid /proc/self is closed to its owner
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    if policy.level == "namespaces":
-        _add_landlock_layer(job)
-        rules.install()
-    elif policy.level == "restricted":
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, int(job.keeps_orphans))
-        readable, listed = (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
-        kernel.restrict_paths((*readable, *_PROC_FILES), (job.work, *_DEVICES), listed)
-        rules.install(asks=asks)
-    set_surroundings(policy, job)
+
+    def __init__(self, policy: JailPolicy) -> None:
+        self.policy, self.ruleset = policy, -1
+        # besides the mounts a second layer, if the kernel supports it
+        self._is_layered = policy.level == "namespaces" and kernel.landlock_version() > 0
+
+    def prepare(self, job: ForkRequest, *, is_paired: bool = False) -> None:
+        """Prepare the next child; one of a pair that shares a line passes descriptors on."""
+        self.forget()
+        self._job, policy = job, self.policy
+        if os.environ.get("HOME") != job.work:
+            _set_environment(policy, job)
+        seed_globals(job.seed)
+        mounts = _mount_steps(policy, job.slot, job.files_mb, job.blind)
+        identity = _identity_steps(policy, job.slot)
+        # a change of identity clears the signal, and closes /proc/self to its owner
+        own = [kernel.prctl_step(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)]
+        own += [kernel.prctl_step(kernel.PR_SET_DUMPABLE, 1)]
+        own += [kernel.prctl_step(kernel.PR_SET_NO_NEW_PRIVS, 1)]
+        self._beginning = [Step(os.setsid, ()), *mounts, *identity, *own]
+        self._limits = limit_steps(policy, job, is_paired=is_paired)
+        self._filter = _syscall_filter(policy, job, is_paired)
+        ways = () if self._filter.own_signals else (False, True)
+        self._install = {asks: self._filter.step(asks) for asks in ways}
+        self._layer = list[Step]()
+        if self._is_layered:
+            self.ruleset = kernel.new_ruleset(("/",), _DEVICES)
+        elif policy.level == "restricted":
+            readable, listed = (
+                (policy.unshut, policy.listed) if job.blind else (policy.readable, ())
+            )
+            writable = (job.work, *_DEVICES)
+            self.ruleset = kernel.new_ruleset((*readable, *_PROC_FILES), writable, listed)
+            reaper = kernel.PR_SET_CHILD_SUBREAPER
+            self._layer = [kernel.prctl_step(reaper, int(job.keeps_orphans))]
+        if self.ruleset >= 0:
+            self._layer += kernel.restrict_steps(RULES)
+
+    def forget(self) -> None:
+        """Close this process's copy of the ruleset that the child has."""
+        if self.ruleset >= 0:
+            os.close(self.ruleset)
+            self.ruleset = -1
+
+    def confine(self) -> None:
+        """Confine the calling process, forked after `prepare`.
+
+        Raises OSError; the caller must then exit without running anything.
+        """
+        kernel.perform(self._beginning)
+        asks = self._filter.apart and _hand_over_questions(self._filter)
+        kernel.perform(self._limits)
+        if self._is_layered:
+            for folder in (self._job.work, "/tmp", "/dev/shm"):
+                kernel.allow_path(RULES, folder)
+        elif self._layer:
+            kernel.allow_path(RULES, "/proc/self", kernel.READ_ONLY)  # its own, not the server's
+        kernel.perform(self._layer)
+        if self.policy.level != "limits":
+            kernel.perform([self._install.get(asks) or self._filter.step(asks)])
+        os.chdir(self._job.work)
+        seed_random(global_seed(self._job.seed))  # Python drew a new one at the fork
 
 
 def _syscall_filter(policy: JailPolicy, job: ForkRequest, is_paired: bool) -> SyscallFilter:
@@ -175,63 +219,59 @@ def _hand_over_questions(rules: SyscallFilter) -> bool:
     return True
 
 
-def _add_landlock_layer(job: ForkRequest) -> None:
-    """A second layer besides the mounts, if the kernel supports it."""
-    if kernel.landlock_version():
-        kernel.restrict_paths(("/",), (job.work, "/tmp", "/dev/shm", *_DEVICES))
-
-
-def arrange_descriptors(channel: int, log: int, line: int = -1, handover: int = -1) -> None:
+def arrange_descriptors(
+    channel: int, log: int, line: int = -1, handover: int = -1, ruleset: int = -1
+) -> None:
     """Arrange this process's descriptors and close all others.
 
-    0 is empty, 1 and 2 are the log, 3 is the channel; 4 is the line and 5 the socket for the
-    handover, if they are given.
+    0 is empty, 1 and 2 are the log, 3 is the channel; 4 is the line, 5 the socket for the handover
+    and 6 the ruleset, if they are given.
     """
     null = os.open(os.devnull, os.O_RDONLY)
-    wanted = [(null, 0), (log, 1), (log, 2), (channel, CHANNEL), (line, LINE), (handover, HANDOVER)]
-    wanted = [(source, target) for source, target in wanted if source >= 0]
+    wanted = (null, log, log, channel, line, handover, ruleset)
     # above all targets, so that no dup2 closes the source of a later one
-    parked = [
-        (fcntl.fcntl(source, fcntl.F_DUPFD, HANDOVER + 1), target) for source, target in wanted
-    ]
-    for source, target in parked:
-        os.dup2(source, target, inheritable=True)
-    kept = {target for _, target in wanted}
-    for target in (LINE, HANDOVER):
-        if target not in kept:
+    parked = [fd if fd < 0 else fcntl.fcntl(fd, fcntl.F_DUPFD, RULES + 1) for fd in wanted]
+    for target, fd in enumerate(parked):
+        if fd >= 0:
+            os.dup2(fd, target)
+        else:
             os.closerange(target, target + 1)
-    os.closerange(HANDOVER + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
+    os.closerange(RULES + 1, 1 << 20 if kernel.LINUX else os.sysconf("SC_OPEN_MAX"))
 
 
-def _mount_work_folder(policy: JailPolicy, job: ForkRequest) -> None:
-    """Mount a private work folder with a size limit.
+@functools.lru_cache
+def _mount_steps(policy: JailPolicy, slot: int, files_mb: int, blind: bool) -> list[Step]:
+    """Mount a private work folder with a size limit, at level namespaces.
 
     /tmp and /dev/shm live in it, so one limit holds for all three.
     """
-    kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    uid = policy.first_uid + job.slot if policy.switch == "uid" else 0
-    options = (
-        f"size={job.files_mb}m,nr_inodes={file_limit(job.files_mb)},mode=0755,uid={uid},gid={uid}"
-    )
-    kernel.mount("tmpfs", WORK, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+    if policy.level != "namespaces":
+        return []
+    uid = policy.first_uid + slot if policy.switch == "uid" else 0
+    options = f"size={files_mb}m,nr_inodes={file_limit(files_mb)},mode=0755,uid={uid},gid={uid}"
+    private, bind = kernel.MS_NOSUID | kernel.MS_NODEV, kernel.MS_BIND | kernel.MS_REC
+    steps = [
+        Step(kernel.unshare, (kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC,)),
+        kernel.mount_step("tmpfs", WORK, "tmpfs", private, options),
+    ]
     for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
         folder = f"{WORK}/{hidden}"
-        os.mkdir(folder)
-        os.chmod(folder, 0o1777)
+        steps += [Step(os.mkdir, (folder,)), Step(os.chmod, (folder, 0o1777))]
         for path in policy.readable:  # those below /tmp must stay visible
             if (
                 path.startswith(f"{target}/")
                 and os.path.isdir(path)
-                and not (job.blind and path in policy.shut)
+                and not (blind and path in policy.shut)
             ):
                 kept = folder + path[len(target) :]
-                os.makedirs(kept, exist_ok=True)
-                kernel.mount(path, kept, "", kernel.MS_BIND | kernel.MS_REC)
-        kernel.mount(folder, target, "", kernel.MS_BIND | kernel.MS_REC)
-    if job.blind:
-        _hide_paths(policy)
+                steps.append(Step(os.makedirs, (kept, 0o777, True)))
+                steps.append(kernel.mount_step(path, kept, "", bind))
+        steps.append(kernel.mount_step(folder, target, "", bind))
+    if blind:
+        steps.append(Step(_hide_paths, (policy,)))
     if policy.proc:
-        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+        steps.append(kernel.mount_step("proc", "/proc", "proc", private | kernel.MS_NOEXEC))
+    return steps
 
 
 def _hide_paths(policy: JailPolicy) -> None:
@@ -259,39 +299,58 @@ def _hide_paths(policy: JailPolicy) -> None:
             kernel.mount("", path, "", kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
-def _change_identity(policy: JailPolicy, job: ForkRequest) -> None:
+@functools.lru_cache
+def _identity_steps(policy: JailPolicy, slot: int) -> list[Step]:
     """Give the child an identity of its own.
 
     Processes are counted per uid and user namespace: with a shared one, a fork bomb starves its
     neighbours.
     """
+    if not policy.switch:
+        return []
+    steps = [Step(_enter_user_namespace, ())]
     if policy.switch == "uid":
-        uid = policy.first_uid + job.slot
-        kernel.prctl(kernel.PR_SET_KEEPCAPS, int(policy.search))
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    elif policy.switch == "user":
-        kernel.unshare(kernel.CLONE_NEWUSER)
-        for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(line)
-    if policy.switch:
-        kernel.keep_capabilities(*([kernel.CAP_DAC_READ_SEARCH] if policy.search else []))
+        uid = policy.first_uid + slot
+        steps = [
+            kernel.prctl_step(kernel.PR_SET_KEEPCAPS, int(policy.search)),
+            Step(os.setgroups, ((),)),
+            Step(os.setresgid, (uid, uid, uid)),
+            Step(os.setresuid, (uid, uid, uid)),
+        ]
+    kept = [kernel.CAP_DAC_READ_SEARCH] if policy.search else []
+    return [*steps, *kernel.capability_steps(*kept)]
 
 
-def set_limits(
+def _enter_user_namespace() -> None:
+    kernel.unshare(kernel.CLONE_NEWUSER)
+    for name, line in (("setgroups", "deny"), ("uid_map", "1000 0 1"), ("gid_map", "1000 0 1")):
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(line)
+
+
+def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> None:
+    """Set the operating system's limits; with `hard` this process can never raise them again."""
+    for step in limit_steps(policy, job, hard=hard):
+        try:
+            kernel.perform([step])
+        except (OSError, ValueError):
+            if kernel.LINUX:  # other systems have limits that cannot be set
+                raise
+
+
+def limit_steps(
     policy: JailPolicy, job: ForkRequest, *, hard: bool = True, is_paired: bool = False
-) -> None:
-    """Set the operating system's limits; with `hard` the child can never raise them again.
+) -> list[Step]:
+    """The operating system's limits, as steps from those that this process has.
 
     One of a pair can raise that of descriptors, to pass some, until a candidate runs in it.
 
     If the child keeps the user's uid, the user's running processes are added to the process limit.
     """
     data = policy.baseline + job.memory_mb * _MB
-    cpu = math.ceil(job.seconds * (os.cpu_count() or 1)) + 1
+    cpu = math.ceil(job.seconds * _CORES) + 1
     others = 0 if policy.switch else procfs.processes_of(os.getuid(), time.monotonic() // 1)
+    steps = list[Step]()
     for name, value in (
         ("CORE", 0),
         ("CPU", cpu),
@@ -310,20 +369,22 @@ def set_limits(
             continue
         hard_limit = resource.getrlimit(limit)[1]
         value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
-        try:
-            is_kept = hard and not (is_paired and name == "NOFILE")
-            resource.setrlimit(limit, (value, value if is_kept else hard_limit))
-        except (OSError, ValueError):
-            if kernel.LINUX:  # other systems have limits that cannot be set
-                raise
+        is_kept = hard and not (is_paired and name == "NOFILE")
+        bounds = (value, value if is_kept else hard_limit)
+        steps.append(Step(resource.setrlimit, (limit, bounds)))
+    return steps
 
 
 def set_surroundings(policy: JailPolicy, job: ForkRequest) -> None:
     """Set a fixed environment, the work folder as current folder, and the random seed."""
+    _set_environment(policy, job)
+    os.umask(0o022)
+    os.chdir(job.work)
+    seed_globals(job.seed)
+
+
+def _set_environment(policy: JailPolicy, job: ForkRequest) -> None:
     os.environ.clear()
     os.environ.update(policy.environment)
     temporary = "/tmp" if policy.level == "namespaces" else job.work
     os.environ.update(HOME=job.work, TMPDIR=temporary)
-    os.umask(0o022)
-    os.chdir(job.work)
-    seed_globals(job.seed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import hashlib
 import math
 import os
@@ -38,6 +40,7 @@ BUILD_SECONDS = 60.0  # that compiling may take, at least
 BUILT_BYTES = 64 << 20  # of the files that a compiler makes, together
 # data that a child sent before it ended still counts; it is in the socket's buffer
 _DRAIN_SECONDS = 1.0
+_PARTING_SECONDS = 0.05  # that a child has to end after its answer, before it is killed
 _REASON_CHARS = 2000  # kept of a child's message that it cannot start
 
 
@@ -172,8 +175,10 @@ class JailedEvaluation(EvaluationInChildren):
         self.finished = max(self.finished, time.monotonic()) if answer is None else self.finished
         if answer is None:  # the pipe closes shortly before a dying child is reaped
             await asyncio.wait({end}, timeout=_LAST_WORDS_SECONDS)
-        self.jail.kill(self.number)
+        loop = asyncio.get_running_loop()
+        kill = loop.call_later(self._parting_seconds(answer), self.jail.kill, self.number)
         ended = await self._wait_for_exit(end)
+        kill.cancel()
         if answer is None and not self.is_ready and ended.end == "exit":
             return outcome.lost_outcome(
                 "jail_error", f"the child exited with status {ended.code} before its jail was ready"
@@ -181,6 +186,10 @@ class JailedEvaluation(EvaluationInChildren):
         if answer is None:
             return outcome.of_end(ended, math.ceil(self.allowed * (os.cpu_count() or 1)))
         return answer
+
+    def _parting_seconds(self, answer: object) -> float:
+        """Seconds that the child has to end by itself: once it answered, it does so at once."""
+        return 0.0 if answer is None or self.form == "serve" else _PARTING_SECONDS
 
     async def _wait_for_exit(self, end: asyncio.Future[ChildExit]) -> ChildExit:
         await asyncio.wait({end}, timeout=GRACE_SECONDS)
@@ -190,13 +199,15 @@ class JailedEvaluation(EvaluationInChildren):
 
     async def _exchange_frames(self, judges: ScorerPool) -> EvaluationOutcome | bytes | None:
         """The exchange up to the candidate's answer; None if it ended without one."""
+        request = self._encoded_request()
         try:
+            with contextlib.suppress(EOFError):  # one whose jail failed does not read it
+                await write_frame(self.channel, "Q", request)
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
                 return outcome.lost_outcome("jail_error", payload.decode(errors="replace"))
             self.is_ready = True
             self.started = self.finished = time.monotonic()
-            await write_frame(self.channel, "Q", self._encoded_request())
             kind, payload = await read_frame(self.channel, self.output_limit)
         except EOFError:
             return None
@@ -253,6 +264,7 @@ class JailedEvaluation(EvaluationInChildren):
         return encode_request(content, self.task, self.case)
 
 
+@functools.lru_cache
 def candidate_seed(seed: int) -> int:
     """The candidate's random seed, derived from the evaluator's by a one-way function.
 

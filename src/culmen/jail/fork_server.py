@@ -26,7 +26,7 @@ import msgspec
 from culmen.core.errors import TaskError
 from culmen.core.json import JsonObject
 from culmen.jail import bubblewrap, procfs, wire
-from culmen.jail.confine import REMOVE, WORK, ChildLimits, ForkRequest, JailPolicy
+from culmen.jail.confine import REMOVE, WORK, ChildLimits, JailPolicy
 
 # a fork-server imports the task's packages, which may be large and on a cold disk
 START_SECONDS = 120.0
@@ -263,9 +263,8 @@ class Jail:
         self._count += 1
         number = self._count
         work = WORK if self.level == "namespaces" else os.path.join(self.scratch, str(number))
-        job = ForkRequest(id=number, work=work, **limits)
         future: asyncio.Future[ChildExit] = asyncio.get_running_loop().create_future()
-        message = json.dumps({"op": "run", "job": asdict(job)}).encode()
+        message = json.dumps({"op": "run", "job": {"id": number, "work": work, **limits}}).encode()
         try:
             if self._control is None:
                 raise BrokenPipeError
@@ -384,10 +383,16 @@ async def read_frame(channel: socket.socket, limit: int) -> tuple[str, bytes]:
     return kind, await _read_exactly(channel, length)
 
 
-async def write_frame(channel: socket.socket, kind: str, payload: bytes) -> None:
-    """Write one frame to a non-blocking socket; raise EOFError if the other side has gone."""
+async def write_frame(
+    channel: socket.socket, kind: str, payload: bytes, following: bytes = b""
+) -> None:
+    """Write one frame, and those `following`, to a non-blocking socket.
+
+    Raises EOFError if the other side has gone.
+    """
+    data = wire.frame_bytes(kind, payload) + following
     try:
-        await asyncio.get_running_loop().sock_sendall(channel, wire.frame_bytes(kind, payload))
+        await asyncio.get_running_loop().sock_sendall(channel, data)
     except OSError as error:
         raise EOFError from error
 

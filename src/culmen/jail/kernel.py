@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
 import signal
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = (
     0x00020000,
@@ -35,6 +37,22 @@ libc = ctypes.CDLL(None, use_errno=True)
 LINUX = hasattr(libc, "prctl")
 
 
+class Step(NamedTuple):
+    """A call prepared before a fork; one of libc has a `name`, its negative result is an error."""
+
+    function: Callable[..., Any]
+    arguments: tuple[object, ...]
+    name: str = ""
+
+
+def perform(steps: Iterable[Step]) -> None:
+    """Make prepared calls in their order; raise OSError at the first that fails."""
+    for function, arguments, name in steps:
+        result = function(*arguments)
+        if name:
+            checked_result(result, name)
+
+
 def checked_result(result: int, what: str) -> int:
     """The result of a libc call; raise OSError if it is negative."""
     if result < 0:
@@ -43,13 +61,16 @@ def checked_result(result: int, what: str) -> int:
     return result
 
 
-def prctl(option: int, *values: int | ctypes.c_void_p) -> int:
+def prctl_step(option: int, *values: int) -> Step:
+    """prctl(2) as a step."""
+    words = [ctypes.c_ulong(each) for each in (*values, 0, 0, 0, 0)[:4]]
+    return Step(libc.prctl, (option, *words), f"prctl({option})")
+
+
+def prctl(option: int, *values: int) -> None:
     """prctl(2); no-op on systems without it."""
-    if not LINUX:
-        return 0
-    words = [v if isinstance(v, ctypes.c_void_p) else ctypes.c_ulong(v) for v in values]
-    words += [ctypes.c_ulong(0)] * (4 - len(words))
-    return checked_result(libc.prctl(option, *words), f"prctl({option})")
+    if LINUX:
+        perform([prctl_step(option, *values)])
 
 
 def unshare(flags: int) -> None:
@@ -62,12 +83,15 @@ def setns(fd: int, kind: int) -> None:
     checked_result(libc.setns(fd, kind), f"setns({kind:#x})")
 
 
+def mount_step(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> Step:
+    """mount(2) as a step."""
+    texts = [text.encode() if text else None for text in (source, target, kind, data)]
+    return Step(libc.mount, (*texts[:3], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
+
+
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """mount(2)."""
-    texts = [text.encode() if text else None for text in (source, target, kind)]
-    checked_result(
-        libc.mount(*texts, ctypes.c_ulong(flags), data.encode() or None), f"mount {target}"
-    )
+    perform([mount_step(source, target, kind, flags, data)])
 
 
 def unmount(target: str) -> None:
@@ -87,15 +111,13 @@ class _CapData(ctypes.Structure):
     ]
 
 
-def keep_capabilities(*kept: int) -> None:
+def capability_steps(*kept: int) -> list[Step]:
     """Give up every capability except `kept` (numbers below 32), inherited over exec."""
     bits = sum(1 << number for number in kept)
     data = (_CapData * 2)(_CapData(bits, bits, bits), _CapData(0, 0, 0))
-    checked_result(
-        libc.capset(ctypes.byref(_CapHeader(_CAPABILITY_V3, 0)), ctypes.byref(data)), "capset"
-    )
-    for number in kept:
-        prctl(PR_CAP_AMBIENT, 2, number)
+    header = _CapHeader(_CAPABILITY_V3, 0)
+    given_up = Step(libc.capset, (ctypes.byref(header), ctypes.byref(data)), "capset")
+    return [given_up, *(prctl_step(PR_CAP_AMBIENT, 2, number) for number in kept)]
 
 
 def die_with_pipe(fd: int) -> None:
@@ -128,7 +150,8 @@ _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _RULE_PATH = 1
 _EXECUTE, _WRITE, _READ, _LIST, _TRUNCATE, _IOCTL = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
 _FILE_ONLY = _EXECUTE | _WRITE | _READ | _TRUNCATE | _IOCTL
-_READ_ONLY = _EXECUTE | _READ | _LIST
+_EVERYTHING = (1 << 16) - 1
+READ_ONLY = _EXECUTE | _READ | _LIST
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights known; 16 from ABI 5 on
 _TCP = 0b11  # bind and connect, ABI 4
 _SCOPES = 0b11  # abstract Unix sockets and signals, ABI 6
@@ -143,6 +166,7 @@ class _PathRule(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("fd", ctypes.c_int32)]
 
 
+@functools.cache
 def landlock_version() -> int:
     """The Landlock version of this kernel, 0 if it has none or it is switched off."""
     if not LINUX:
@@ -163,34 +187,52 @@ def landlock_guards_truncation() -> bool:
 def restrict_paths(
     readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
 ) -> None:
-    """Restrict this process by Landlock; raise OSError if that fails.
+    """Restrict this process by a `new_ruleset` of these paths; raise OSError if that fails."""
+    perform(restrict_steps(new_ruleset(readable, writable, listable)))
+
+
+def restrict_steps(ruleset: int) -> list[Step]:
+    """Restrict this process by a ruleset, and close it.
+
+    Layers add up: a later ruleset can only remove rights.
+    """
+    restrict = Step(libc.syscall, (_RESTRICT, ruleset, 0), "landlock_restrict_self")
+    return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), restrict, Step(os.close, (ruleset,))]
+
+
+def new_ruleset(
+    readable: Iterable[str], writable: Iterable[str], listable: Iterable[str] = ()
+) -> int:
+    """The descriptor of a new ruleset of Landlock; raise OSError if there is none.
 
     Only reading and executing remains below `readable`, everything below `writable`; no TCP, no
     signals to processes outside. Names below `listable` can be listed, not read. Paths that do not
-    exist are ignored. Layers add up: a later call can only remove rights.
+    exist are ignored.
     """
     version = landlock_version()
-    rights = (1 << _RIGHTS_BY_ABI.get(version, 16)) - 1
-    rules = _Ruleset(rights, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
+    rules = _Ruleset(_rights(), _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = checked_result(
         libc.syscall(_CREATE, ctypes.byref(rules), ctypes.c_size_t(size), 0),
         "landlock_create_ruleset",
     )
     try:
-        for path in readable:
-            _allow_path(ruleset, path, _READ_ONLY & rights)
-        for path in listable:
-            _allow_path(ruleset, path, _LIST)
-        for path in writable:
-            _allow_path(ruleset, path, rights)
-        prctl(PR_SET_NO_NEW_PRIVS, 1)
-        checked_result(libc.syscall(_RESTRICT, ruleset, 0), "landlock_restrict_self")
-    finally:
+        for paths, allowed in ((readable, READ_ONLY), (listable, _LIST), (writable, _EVERYTHING)):
+            for path in paths:
+                allow_path(ruleset, path, allowed)
+    except OSError:
         os.close(ruleset)
+        raise
+    return ruleset
 
 
-def _allow_path(ruleset: int, path: str, allowed: int) -> None:
+def _rights() -> int:
+    """All rights to files that this kernel knows."""
+    return (1 << _RIGHTS_BY_ABI.get(landlock_version(), 16)) - 1
+
+
+def allow_path(ruleset: int, path: str, allowed: int = _EVERYTHING) -> None:
+    """Let a ruleset allow this below one more path."""
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except OSError:
@@ -198,7 +240,7 @@ def _allow_path(ruleset: int, path: str, allowed: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(fd).st_mode):
             allowed &= _FILE_ONLY
-        rule = _PathRule(allowed, fd)
+        rule = _PathRule(allowed & _rights(), fd)
         checked_result(
             libc.syscall(_ADD, ruleset, _RULE_PATH, ctypes.byref(rule), 0),
             f"landlock_add_rule {path}",

@@ -19,8 +19,9 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import NoReturn
 
 from culmen.core.json import JsonObject
@@ -28,6 +29,7 @@ from culmen.jail import kernel, wire
 from culmen.jail.confine import CHANNEL
 from culmen.jail.plain import last_lines
 from culmen.jail.state import ProgramStreams
+from culmen.jail.streams import prepare_twins, seed_globals
 
 REQUEST_LIMIT = 1 << 30  # requests come from the orchestrator, which is trusted
 
@@ -36,15 +38,40 @@ def serve_request(work: str) -> NoReturn:
     """Serve one request on the channel, then exit at once."""
     channel = socket.socket(fileno=CHANNEL)
     wire.send(channel, "K")
-    _, payload = wire.receive(channel, REQUEST_LIMIT)
-    request = wire.decode(payload)
     try:
-        write_parts(Path(work), request["parts"])
+        _answer_request(channel, work)
+    finally:
+        exit_at_once()
+
+
+def _answer_request(channel: socket.socket, work: str) -> None:
+    request = wire.decode(wire.receive(channel, REQUEST_LIMIT)[1])
+    try:
+        write_parts(work, request["parts"])
         _serving_function(request)(channel, request, Path(work))
     except BaseException as error:  # noqa: BLE001 - a candidate may raise anything; it becomes a value here
         wire.send(channel, "E", encode_exception(error))
-    finally:
-        exit_at_once()
+
+
+def rehearse(folder: str) -> None:
+    """Do in this process what its children do for a program, some times, before they are forked.
+
+    Code that runs for the first times writes to its own memory, which each child would copy.
+    """
+    prepare_twins()
+    path, load, name = sys.path[:], SourceFileLoader.exec_module, "culmen_rehearsal"
+    request = {"form": "call", "function": "", "module": name, "entry": "run"}
+    program = "DATA = [1]\ndef run(case=None):\n    return DATA"
+    request |= {"has_input": False, "input": None, "parts": {name: program}}
+    for seed in range(20):  # after which the interpreter has specialised the code
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            seed_globals(seed)
+            wire.send(ours, "Q", wire.encode({**request, "seed": seed}))
+            _answer_request(theirs, folder)
+        sys.path[:], SourceFileLoader.exec_module = path, load
+        del sys.modules[name]
+    sys.path_importer_cache.pop(folder, None)
 
 
 def exit_at_once() -> NoReturn:
@@ -66,30 +93,39 @@ def _serving_function(request: JsonObject) -> Callable[[socket.socket, JsonObjec
     return forms[request["form"]]
 
 
-def write_parts(folder: Path, parts: dict[str, str]) -> None:
+def write_parts(folder: str, parts: dict[str, str]) -> None:
     """Write each part as a file of its name; raise ValueError for names that lead outside."""
     for name, text in parts.items():
-        path = folder / name
-        if name.startswith("/") or ".." in path.parts or "\0" in name:
+        if name.startswith("/") or ".." in name.split("/") or "\0" in name:
             raise ValueError(f"a part cannot be called {name!r}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
+        if "/" in name:
+            os.makedirs(os.path.dirname(f"{folder}/{name}"), exist_ok=True)
+        with open(f"{folder}/{name}", "wb", 0) as file:
+            file.write(text.encode())
+
+
+class _PartLoader(SourceFileLoader):
+    """Compiles a part, of which no bytecode is kept, in few steps."""
+
+    def get_code(self, _name: str) -> CodeType:
+        return compile(self.get_data(self.path), self.path, "exec", dont_inherit=True)
 
 
 def load_part(folder: Path, part: str) -> ModuleType:
     """Import a part as a module of its own name; a part without a suffix is read as Python."""
-    path = folder / part
-    if path.suffix != ".py":
-        path = path.with_name(path.name + ".py")
-        (folder / part).replace(path)
+    path = f"{folder}/{part}"
+    stem, suffix = os.path.splitext(os.path.basename(part))
+    if suffix != ".py":
+        path, stem = f"{path}.py", stem + suffix
+        os.replace(path[:-3], path)
     sys.path.insert(0, str(folder))
-    name = path.stem if path.stem.isidentifier() else "candidate"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"cannot load {part}")
+    name = stem if stem.isidentifier() else "candidate"
+    loader = _PartLoader(name, path)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
+    loader.exec_module(module)
     return module
 
 

@@ -149,12 +149,11 @@ class ScorerProcess:
         watch = asyncio.create_task(self._watch_memory())
         try:
             async with asyncio.timeout(seconds) as alarm:
-                await write_frame(self._channel, "S", json.dumps(request).encode())
+                data = b"" if programs else wire.frame_bytes("D", output or b"")
+                await write_frame(self._channel, "S", json.dumps(request).encode(), data)
                 if programs:
                     fds = [program.fileno() for program in programs]
                     socket.send_fds(self._channel, [b"P"], fds)
-                else:
-                    await write_frame(self._channel, "D", output or b"")
                 _, payload = await read_final_frame(self._channel, 1 << 26, alarm)
             answer = json.loads(payload)
             if answer["kind"] == "memory":
@@ -210,10 +209,12 @@ class ScorerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """End the process and its session."""
-        self._channel.close()
-        os.close(self._lifeline)
-        self._kill()
+        """End the process and its session; may be called again."""
+        if self._lifeline >= 0:
+            self._channel.close()
+            os.close(self._lifeline)
+            self._lifeline = -1  # by the next call the number may be that of another file
+            self._kill()
         await asyncio.to_thread(self._process.wait)
         if self._contained:
             await asyncio.to_thread(spoken.container_level().remove_orphaned_containers)

@@ -13,12 +13,13 @@ needs in its own work folder are made for it by the fork-server (deputy.py).
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import struct
 from dataclasses import dataclass
 
-from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, libc, prctl
+from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, Step, libc, perform, prctl
 
 # name: (x86_64, aarch64); -1: the architecture has no such call
 _DENIED = {
@@ -167,6 +168,10 @@ _NR, _ARCH = 0, 4
 _NEW_LISTENER = 1 << 3
 
 
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_char_p)]
+
+
 @dataclass(frozen=True)
 class SyscallFilter:
     """A seccomp filter: the fixed list and, by choice, more.
@@ -192,7 +197,8 @@ class SyscallFilter:
         Returns the descriptor on which questions arrive, -1 if this machine gives none.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        return self._install_code(_NEW_LISTENER, self.assemble_questions())
+        ask = _install_step(_NEW_LISTENER, self.assemble_questions())
+        return ask.function(*ask.arguments)
 
     def install(self, *, asks: bool = False) -> None:
         """Install this filter on the calling process permanently; raise OSError if that fails.
@@ -201,16 +207,11 @@ class SyscallFilter:
         that would raise a question are refused.
         """
         prctl(PR_SET_NO_NEW_PRIVS, 1)
-        if self._install_code(0, self.assemble(asks=asks)) < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, f"seccomp: {os.strerror(number)}")
+        perform([self.step(asks)])
 
-    def _install_code(self, flags: int, code: bytes) -> int:
-        buffer = ctypes.create_string_buffer(code, len(code))
-        program = struct.pack("HxxxxxxP", len(code) // 8, ctypes.addressof(buffer))
-        holder = ctypes.create_string_buffer(program, len(program))
-        number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
-        return libc.syscall(number, ctypes.c_ulong(1), ctypes.c_ulong(flags), ctypes.byref(holder))
+    def step(self, asks: bool) -> Step:
+        """`install` as a step of this process, and with `own_signals` of no other."""
+        return _filter_step(self, os.getpid() if self.own_signals else 0, asks)
 
     def assemble_questions(self, machine: str = platform.machine()) -> bytes:
         """The BPF program that asks. Of two filters, the one that refuses a call decides."""
@@ -279,6 +280,19 @@ class SyscallFilter:
         if self.own_truncation:
             code += _truncation_rules(column)
         return b"".join([*code, _bpf_op(_RETURN, _ALLOW)])
+
+
+@functools.lru_cache
+def _filter_step(rules: SyscallFilter, pid: int, asks: bool) -> Step:
+    return _install_step(0, rules.assemble(pid=pid, asks=asks))
+
+
+def _install_step(flags: int, code: bytes) -> Step:
+    number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
+    program = ctypes.byref(_Program(len(code) // 8, code))
+    return Step(
+        libc.syscall, (number, ctypes.c_ulong(1), ctypes.c_ulong(flags), program), "seccomp"
+    )
 
 
 def _known_machine(machine: str) -> str:

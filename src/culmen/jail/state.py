@@ -31,7 +31,7 @@ from culmen.core.json import JsonObject
 from culmen.jail import procfs
 from culmen.jail.own_data import OwnData, is_own_scope
 from culmen.jail.plain import Value
-from culmen.jail.streams import Streams, global_generators, prepare_twins, seed_globals
+from culmen.jail.streams import Streams, global_generators
 from culmen.jail.wire import EvaluationTraces
 
 _KEPT_SHARE_DIVISOR = 4  # of the memory limit, a quarter may be kept between calls
@@ -116,23 +116,6 @@ class ProgramStreams:
     def has_drawn(self) -> bool:
         """True if a generator moved along its stream; asked once, at the end."""
         return bool(self.streams.moved_names())
-
-
-def rehearse_program() -> None:
-    """Do what children do for a program some times, before they are forked.
-
-    Code that runs for the first times writes to its own memory, which each child would copy.
-    """
-    prepare_twins()
-    module = ModuleType("program")
-    module.__file__ = os.path.join(os.sep, "program.py")
-    exec("DATA = [1]\ndef run(case=None):\n    return DATA", vars(module))
-    for seed in range(20):  # after which the interpreter has specialised the code
-        streams = Streams()
-        seed_globals(seed)
-        streams.note_seeded(seed)
-        streams.set_more(seed, OwnData().walk([("program", module)]).generators)
-        streams.moved_names()
 
 
 class ProcessState(OwnStreams):

@@ -350,11 +350,15 @@ def global_seed(seed: int | str) -> int:
 def seed_globals(seed: int | str) -> None:
     """Seed the global generators; numpy's at its import, if that is still to come."""
     seed = global_seed(seed)
-    # past functions that replace `random.seed`
-    random.Random.seed(random._inst, seed)  # type: ignore[attr-defined]
+    seed_random(seed)
     legacy = sys.modules.get("numpy.random.mtrand")
     if legacy is not None:
         legacy._rand.seed(seed & _MASK)
         return
     sys.meta_path[:] = [each for each in sys.meta_path if not isinstance(each, _SeedOnImport)]
     sys.meta_path.insert(0, _SeedOnImport(seed))  # type: ignore[arg-type]
+
+
+def seed_random(number: int) -> None:
+    """Seed the global generator of `random`, past functions that replace `random.seed`."""
+    random.Random.seed(random._inst, number)  # type: ignore[attr-defined]

@@ -7,7 +7,9 @@ its descendants, when its control socket closes, that is when the orchestrator d
 
 from __future__ import annotations
 
+import _signal
 import contextlib
+import functools
 import gc
 import importlib
 import json
@@ -22,14 +24,14 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from culmen.core.json import JsonObject
-from culmen.jail import disk, kernel, procfs, runner, share, state, wire
+from culmen.jail import disk, kernel, procfs, runner, share, wire
 from culmen.jail.confine import (
     CHANNEL,
     REMOVE,
+    Confinement,
     ForkRequest,
     JailPolicy,
     arrange_descriptors,
-    confine_process,
 )
 from culmen.jail.deputy import Deputy
 from culmen.jail.tree import ChildGroups, TreeWatch
@@ -41,6 +43,8 @@ _LEAST_WATCH_SECONDS = 0.004
 # half of the time; but a long count of stopped processes takes a tenth of a second, and in a rest
 # of that length two threads take 400 MB.
 _LONGEST_REST_SECONDS = 0.01
+_FEW_FILES = 16  # are removed by the loop itself
+_CHILD_ENDED, _USUAL = int(signal.SIGCHLD), int(signal.SIG_DFL)
 _CORES = os.cpu_count() or 1
 _KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
@@ -103,8 +107,15 @@ class _Running:
 class Zygote:
     """Serves the control socket until it closes. Messages are JSON, one per packet."""
 
-    def __init__(self, control: socket.socket, policy: JailPolicy, child: Child) -> None:
+    def __init__(
+        self,
+        control: socket.socket,
+        policy: JailPolicy,
+        child: Child,
+        confinement: Confinement | None = None,
+    ) -> None:
         self.control, self.policy, self.child = control, policy, child
+        self.confinement = confinement
         self.running: dict[int, _Running] = {}
         self.helpers: set[int] = set()
         self.groups = ChildGroups(policy.groups)
@@ -185,6 +196,8 @@ class Zygote:
             )
             if not self.policy.switch:
                 procfs.processes_of(os.getuid(), time.monotonic() // 1)  # children have this count
+            if self.confinement is not None:
+                self.confinement.prepare(job, is_paired=line >= 0)
             pid = os.fork()
         except OSError as error:
             return self._send_report({"id": job.id, "end": "jail_error", "text": str(error)})
@@ -194,6 +207,8 @@ class Zygote:
             )
         if theirs is not None:
             theirs.close()
+        if self.confinement is not None:
+            self.confinement.forget()
         now = time.monotonic()
         free = disk.FreeSpace.of(job.work) if ours is not None else None
         self.running[pid] = _Running(
@@ -214,7 +229,8 @@ class Zygote:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            # `signal` would make enumerations, for which the child would copy much memory
+            _signal.signal(_CHILD_ENDED, _USUAL)
             self.groups.enter(group)
             share.usual_priority()
             self.child(self.policy, job, channel, log, line, handover)
@@ -318,8 +334,10 @@ class Zygote:
                     os.waitpid(pid, 0)
 
     def _remove_folder(self, folder: str) -> None:
-        """Remove a folder in a separate process, which does not block the loop."""
-        self.helpers.add(os.posix_spawn(REMOVE[0], [*REMOVE, folder], {"PATH": "/usr/bin:/bin"}))
+        """Remove a folder; one that takes long in a process, which does not block the loop."""
+        if not remove_small_folder(folder):
+            words = [*REMOVE, folder]
+            self.helpers.add(os.posix_spawn(REMOVE[0], words, {"PATH": "/usr/bin:/bin"}))
 
     def _end_all_children(self) -> None:
         for pid in self.running:
@@ -337,6 +355,21 @@ class Zygote:
             self.control.send(json.dumps(message).encode())
 
 
+def remove_small_folder(folder: str) -> bool:
+    """Remove a folder with few files and no folders; False if it is another, and still there."""
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for _, entry in zip(range(_FEW_FILES), os.scandir(fd)):
+                os.unlink(entry.name, dir_fd=fd)
+        finally:
+            os.close(fd)
+        os.rmdir(folder)
+    except OSError:
+        return False
+    return True
+
+
 def _safe_pause(headroom_kb: int, threads: int) -> float:
     """Longest pause, in seconds, before `threads` threads can take `headroom_kb` of memory."""
     pause = headroom_kb / (_KB_PER_SECOND * max(1, min(threads, _CORES)))
@@ -344,12 +377,15 @@ def _safe_pause(headroom_kb: int, threads: int) -> float:
 
 
 def run_jailed_child(
-    policy: JailPolicy, job: ForkRequest, channel: int, log: int, line: int, handover: int
+    confinement: Confinement,
+    _policy: JailPolicy,
+    job: ForkRequest,
+    *descriptors: int,
 ) -> NoReturn:
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
-    arrange_descriptors(channel, log, line, handover)
+    arrange_descriptors(*descriptors, confinement.ruleset)
     try:
-        confine_process(policy, job, is_paired=line >= 0)
+        confinement.confine()
     except OSError as error:
         with contextlib.suppress(OSError):
             wire.send(socket.socket(fileno=CHANNEL), "J", str(error).encode())
@@ -357,9 +393,10 @@ def run_jailed_child(
     runner.serve_request(job.work)
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Entry point: the control socket is descriptor `argv[1]`."""
     serve_control_socket(socket.socket(fileno=int(sys.argv[1])))
+    os._exit(0)  # taking the interpreter apart would cost as much as some evaluations
 
 
 def serve_control_socket(control: socket.socket) -> None:
@@ -376,7 +413,8 @@ def serve_control_socket(control: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     share.raise_priority()
-    Zygote(control, policy, run_jailed_child).serve()
+    confinement = Confinement(policy)
+    Zygote(control, policy, functools.partial(run_jailed_child, confinement), confinement).serve()
 
 
 def _prepare_process(setup: JsonObject) -> JailPolicy:
@@ -385,12 +423,15 @@ def _prepare_process(setup: JsonObject) -> JailPolicy:
         importlib.import_module(name)
         if name == "numpy":
             importlib.import_module("numpy.random")  # loaded lazily otherwise, by every child anew
-    state.rehearse_program()
     values = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in setup["policy"].items()
     }
     policy = JailPolicy(**{**values, "baseline": procfs.data_bytes()})
+    folder = f"{policy.scratch or '/tmp'}/rehearsal"
+    os.mkdir(folder)
+    runner.rehearse(folder)
+    remove_small_folder(folder)
     os.umask(0o022)  # children of root have users of their own, who must pass what is made for them
     if policy.level == "namespaces":
         kernel.mount("", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
