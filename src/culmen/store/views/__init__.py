@@ -41,14 +41,12 @@ from culmen.store.views.course import (
     note_events,
     progress_points,
     search_evaluations,
-    seq_at,
     strategy_notes,
 )
 from culmen.store.views.effects import (
     EffectCost,
     EffectMark,
     EmbeddedCandidates,
-    JournalPiece,
     candidate_embeddings,
     costs_of_events,
     cut_off_evaluations,
@@ -57,7 +55,6 @@ from culmen.store.views.effects import (
     effect_results,
     effect_subjects,
     in_flight,
-    journal_pieces,
     spending_by_event,
 )
 from culmen.store.views.evaluations import (

@@ -84,7 +84,7 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
             "explained": explained,
             "total": total,
             "net": {
-                KNOWN["memory", name]: net[name]
+                KNOWN[f"memory {name}"]: net[name]
                 for name in ("size", "refused", "epsilon")
                 if name in net
             },
