@@ -93,8 +93,6 @@ def spending(run: Run) -> Claims:
     yield Claim("calls: again in all", page["total"]["retries"], sum(map(int, again)))
     yield from same("calls: lost", page["lost"], status["usage"]["possibly_lost"])
     yield from same("calls: uncertain", page["uncertain"], status["usage"]["uncertain"])
-    yield Claim("calls: sampled", page["sampled"], 0)
-    yield Claim("timeline: sampled", run.page(effects.timeline_page)["sampled"], 0)
     yield Claim("calls: faults", page["faults"], status["faults"])
     paid = [each for each in sums.costs if each.calls or each.dollars]
     for point, last in zip(page["series"], paid, strict=len(paid) <= len(page["series"])):

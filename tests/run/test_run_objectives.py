@@ -66,6 +66,8 @@ def test_a_task_folder_gives_a_confirmed_front_everywhere(
     told = json.loads(capsys.readouterr().out)
     assert told["chosen"] == min(front.members, key=lambda member: member.metrics["latency"]).id
     assert len(told["front"]["members"]) == len(front.members)
+    hidden = ("score", "se", "margin", "search_score", "initial", "gain", "gain_margin")
+    assert told["best"]["id"] == study.best.id and not any(told["best"][name] for name in hidden)
     assert main(["best", str(run), "--limit", "latency<=0.5"]) != 0
     assert "no member of the front holds latency <= 0.5" in capsys.readouterr().err
     assert main(["best", str(run)]) == 0

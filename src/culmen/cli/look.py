@@ -81,6 +81,7 @@ def best(
     Scores go to standard error, so that > FILE receives the text alone.
     """
     from culmen.cli import pages
+    from culmen.report.facts import result_document
     from culmen.report.summary import summarize_run
     from culmen.store import views
     from culmen.store.reader import JournalObservations
@@ -102,7 +103,7 @@ def best(
     data = {
         "run": path.name,
         "summary": summarize_run(path),
-        "best": result,
+        "best": result_document(result),
         "parts": candidate.parts,
         "files": [str(file) for file in files],
     }

@@ -17,6 +17,7 @@ import msgspec
 from culmen.core import errors
 from culmen.core.evaluation import Observation, Refusal
 from culmen.core.foreign import parse_python_or_none
+from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport, RunResult
 from culmen.core.task import Objective, Task
 from culmen.core.usage import Budget
@@ -45,6 +46,16 @@ def check_command(form: str, root: str) -> str:
     if not root or (form == "rollout" and not Path(root, "task.toml").is_file()):
         return ""
     return f"culmen check {shlex.quote(short_path(root))}"
+
+
+_COMBINED = ("score", "se", "margin", "search_score", "initial", "challenger")
+_COMBINED += ("gain", "gain_margin")
+
+
+def result_document(best: RunResult) -> JsonObject:
+    """The result as plain data; a front has no combined score, as its weights are not given."""
+    document = msgspec.to_builtins(best)
+    return document | dict.fromkeys(_COMBINED) if best.front else document
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -149,16 +149,16 @@ def test_what_is_bounded_is_said(runs: Path, monkeypatch: pytest.MonkeyPatch):
     line = {step.row.id for step in views.lineage_steps(run, best.id)}
     leaders = {row.id for row in views.candidate_rows(run, limit=3)}
     assert line | leaders <= set(some.documents["candidates"]) and some.full < every
-    monkeypatch.setattr(gathering, "_ALL", 20_000)
+    monkeypatch.setattr(gathering, "_BOUNDS", (8_000_000, 1_000_000, 20_000))
     assert gather_report(Digest(run)).full < some.full
-    monkeypatch.setattr(gathering, "_PAGE_BYTES", 10)
+    monkeypatch.setattr(gathering, "_BOUNDS", (10, 1_000_000, 20_000))
     assert any(
         each.startswith("Overview: the ends") for each in gather_report(Digest(run)).left_out
     )
 
 
 def test_long_texts_are_cut_and_marked(runs: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gathering, "_CANDIDATE", 1_000)
+    monkeypatch.setattr(gathering, "_BOUNDS", (8_000_000, 1_000, 24_000_000))
     monkeypatch.setattr(gathering, "_TEXTS", (100,))
     found = gather_report(Digest(runs / "hostile"))
     child = found.documents["candidates"][
@@ -177,7 +177,7 @@ def test_a_full_report_holds_every_text_uncut_and_compressed(
     runs: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ):
     run = runs / "hostile"
-    for name, value in (("_CANDIDATE", 10), ("_PAGE_BYTES", 10), ("_ALL", 10), ("_TEXTS", (1,))):
+    for name, value in (("_BOUNDS", (10, 10, 10)), ("_TEXTS", (1,))):
         monkeypatch.setattr(gathering, name, value)
     plain = write_report(
         gather_report(Digest(runs / "turboevolve-1"), 10_000), disk.folder / "plain.html"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from statistics import correlation, fmean, quantiles
-from typing import NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from culmen.core.json import JsonObject
 from culmen.extensions.bench.records import (
@@ -18,7 +18,6 @@ from culmen.extensions.bench.records import (
     Barrier,
     CandidateRequest,
     Filled,
-    Moment,
     ReplyCandidate,
     RunRecord,
     share_of,
@@ -30,20 +29,7 @@ Series = list[tuple[float, float]]
 STEPS = 40  # points of a curve over the course of runs
 
 
-class Moving(Protocol):
-    """The attributes of a run that its best-so-far curve needs."""
-
-    @property
-    def direction(self) -> str: ...
-
-    @property
-    def moments(self) -> Sequence[Moment]: ...
-
-    @property
-    def unpriced(self) -> int: ...
-
-
-def best_so_far(records: Sequence[Moving], axis: Axis, steps: int = STEPS) -> Table:
+def best_so_far(records: Sequence[RunRecord], axis: Axis, steps: int = STEPS) -> Table:
     """Score of the best candidate against spending (Section 5.2, Figure 2).
 
     Rows are equal shares of the largest spending among the runs; scores are in the task's own
@@ -139,7 +125,7 @@ def width_by_island(records: Sequence[RunRecord]) -> Table:
 _NO_WIDTH = "this strategy does not record how many candidates it requests at once"
 
 
-def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
+def _no_axis(records: Sequence[RunRecord], axis: Axis) -> str:
     if not any(record.moments and record.moments[-1].best is not None for record in records):
         return "nothing has scored yet"
     if axis == "dollars":
@@ -155,7 +141,7 @@ def _no_axis(records: Sequence[Moving], axis: Axis) -> str:
     return ""
 
 
-def _best_series(record: Moving, axis: Axis) -> Series:
+def _best_series(record: RunRecord, axis: Axis) -> Series:
     """Pairs of spending along the axis and the best score at that point."""
     return [
         (getattr(moment, axis), moment.best) for moment in record.moments if moment.best is not None
@@ -269,15 +255,6 @@ TIERS = 5  # groups of requests by the rank of their inspirations
 EVERY = "all"
 
 
-class Replay(NamedTuple):
-    """Results of one run's requests if only the first m candidates had been kept."""
-
-    improve: float | None
-    best_gain: float | None
-    scored: float | None
-    asks: int
-
-
 def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
     """Within-event replay (Section 6.1, Figure 4) of requests for `k` candidates.
 
@@ -287,11 +264,8 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
     a fifth of the run's requests by the highest reward shown as inspiration, 1 the lowest, or
     `all`.
     """
-    name, title = "top_m", "results if only the first m candidates of a request had been kept"
-    requests, why = _requests_of_width(records, k)
-    if why:
-        return Table(name, title, skipped=why)
-    width, runs = requests
+    title = "results if only the first m candidates of a request had been kept"
+    width, runs, table = _requests_of_width(records, k, Table("top_m", title))
     tiered = [_requests_by_tier(asks) for asks in runs]
     rows: Rows = []
     for tier in (EVERY, *range(1, TIERS + 1)):
@@ -299,9 +273,12 @@ def top_m(records: Sequence[RunRecord], k: int | None = None) -> Table:
         if not chosen:
             continue
         for m in range(1, width + 1):
+            row: JsonObject = {"tier": tier, "m": m}
             replays = [_replay_first_m(asks, m) for asks in chosen]
-            rows.append({"tier": tier, "m": m, **_replay_columns(replays), "runs": len(replays)})
-    return Table(name, title, rows, notes=_request_count_notes(width, runs))
+            for name in replays[0]:
+                row |= quartile_columns(name, (each[name] for each in replays))
+            rows.append(row | {"requests": sum(map(len, chosen)), "runs": len(chosen)})
+    return replace(table, rows=rows)
 
 
 def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
@@ -311,18 +288,12 @@ def rank_profile(records: Sequence[RunRecord], k: int | None = None) -> Table:
     the parent among the returned ones; `gain`: mean gain of the valid ones; `distance`: their mean
     distance from the parent's cell, in cells.
     """
-    name, title = "rank_profile", "candidates by their place in the reply"
-    requests, why = _requests_of_width(records, k)
-    if why:
-        return Table(name, title, skipped=why)
-    width, runs = requests
-    ranks = [(str(rank), range(rank, rank + 1)) for rank in range(1, width + 1)]
-    return Table(
-        name,
-        title,
-        _profile_rows("rank", ranks, runs),
-        notes=(*_request_count_notes(width, runs), *_novelty_notes(runs)),
+    width, runs, table = _requests_of_width(
+        records, k, Table("rank_profile", "candidates by their place in the reply")
     )
+    ranks = [(str(rank), range(rank, rank + 1)) for rank in range(1, width + 1)]
+    notes = (*table.notes, *_novelty_notes(runs))
+    return replace(table, rows=_profile_rows("rank", ranks, runs), notes=notes)
 
 
 def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
@@ -330,14 +301,8 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
 
     For K = 7 these are ranks 1-2, 3-5 and 6-7; for other K they are in proportion.
     """
-    name, title = (
-        "rank_groups",
-        "candidates at the head, in the middle and at the tail of the reply",
-    )
-    requests, why = _requests_of_width(records, k)
-    if why:
-        return Table(name, title, skipped=why)
-    width, runs = requests
+    title = "candidates at the head, in the middle and at the tail of the reply"
+    width, runs, table = _requests_of_width(records, k, Table("rank_groups", title))
     edge = max(1, round(2 * width / 7))
     parts = (
         range(1, edge + 1),
@@ -346,12 +311,10 @@ def rank_groups(records: Sequence[RunRecord], k: int | None = None) -> Table:
     )
     groups = [
         (f"{name} {_rank_span(part)}", part)
-        for name, part in zip(("head", "mid", "tail"), parts)
+        for name, part in zip(("head", "mid", "tail"), parts if width else ())
         if part
     ]
-    return Table(
-        name, title, _profile_rows("group", groups, runs), notes=_request_count_notes(width, runs)
-    )
+    return replace(table, rows=_profile_rows("group", groups, runs))
 
 
 def distance_by_k(records: Sequence[RunRecord]) -> Table:
@@ -399,29 +362,29 @@ def distance_by_k(records: Sequence[RunRecord]) -> Table:
 
 
 def _requests_of_width(
-    records: Sequence[RunRecord], k: int | None
-) -> tuple[tuple[int, list[list[CandidateRequest]]], str]:
+    records: Sequence[RunRecord], k: int | None, table: Table
+) -> tuple[int, list[list[CandidateRequest]], Table]:
     """The width analysed and, by run, the requests of that width with a scored parent.
 
-    The second value is the reason if there are none.
+    The table counts them; without any, the width is 0 and the table says why.
     """
     usable = [[ask for ask in record.asks if ask.parent is not None] for record in records]
     width = k or max((ask.k for asks in usable for ask in asks), default=0)
     requests = [chosen for asks in usable if (chosen := [ask for ask in asks if ask.k == width])]
+    why = ""
     if not any(record.asks for record in records):
-        return (0, []), "the journal does not record the results of requests for candidates"
-    if width < 2 and k is None:
-        return (0, []), "every request asked for one candidate; this needs several in one reply"
-    if not requests:
-        return (0, []), f"no request asked for {width} candidates with a parent that had a score"
-    return (width, requests), ""
-
-
-def _request_count_notes(width: int, runs: Sequence[Sequence[CandidateRequest]]) -> tuple[str, ...]:
-    asks = [ask for each in runs for ask in each]
-    short = sum(len(ask.children) < width for ask in asks)
-    note = f"requests for K = {width} candidates: {len(asks)} in {len(runs)} runs"
-    return (note + (f"; {short} of them returned fewer" if short else ""),)
+        why = "the journal does not record the results of requests for candidates"
+    elif width < 2 and k is None:
+        why = "every request asked for one candidate; this needs several in one reply"
+    elif not requests:
+        why = f"no request asked for {width} candidates with a parent that had a score"
+    if why:
+        return 0, [], replace(table, skipped=why)
+    short = sum(len(ask.children) < width for asks in requests for ask in asks)
+    count = sum(map(len, requests))
+    note = f"requests for K = {width} candidates: {count} in {len(requests)} runs"
+    note += f"; {short} of them returned fewer" if short else ""
+    return width, requests, replace(table, notes=(note,))
 
 
 def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[int | str, list[CandidateRequest]]:
@@ -433,20 +396,13 @@ def _requests_by_tier(asks: Sequence[CandidateRequest]) -> dict[int | str, list[
     return tiers
 
 
-def _replay_first_m(asks: Sequence[CandidateRequest], m: int) -> Replay:
+def _replay_first_m(asks: Sequence[CandidateRequest], m: int) -> dict[str, float | None]:
+    """Results of one run's requests if only the first m candidates had been kept."""
     best = [_best_gain(ask, m) for ask in asks]
-    improved = share_true([gain is not None and gain > 0 for gain in best])
-    return Replay(
-        improved, mean_of_known(best), share_true([gain is not None for gain in best]), len(asks)
-    )
-
-
-def _replay_columns(replays: Sequence[Replay]) -> JsonObject:
     return {
-        **quartile_columns("improve", (replay.improve for replay in replays)),
-        **quartile_columns("best_gain", (replay.best_gain for replay in replays)),
-        **quartile_columns("scored", (replay.scored for replay in replays)),
-        "requests": sum(replay.asks for replay in replays),
+        "improve": share_true([gain is not None and gain > 0 for gain in best]),
+        "best_gain": mean_of_known(best),
+        "scored": share_true([gain is not None for gain in best]),
     }
 
 
@@ -466,7 +422,7 @@ def _profile_rows(
         statistics = [
             _candidate_statistics(pairs)
             for asks in runs
-            if (pairs := list(_pairs_at_ranks(asks, ranks)))
+            if (pairs := [(a, child) for a in asks for child in a.children if child.rank in ranks])
         ]
         row: JsonObject = {key: name}
         for column in ("valid", "improve", "gain", "distance"):
@@ -481,31 +437,20 @@ def _profile_rows(
     return rows
 
 
-def _pairs_at_ranks(
-    asks: Iterable[CandidateRequest], ranks: range
-) -> Iterator[tuple[CandidateRequest, ReplyCandidate]]:
-    return ((ask, child) for ask in asks for child in ask.children if child.rank in ranks)
-
-
 def _candidate_statistics(
     pairs: Sequence[tuple[CandidateRequest, ReplyCandidate]],
 ) -> dict[str, float | None]:
     """Statistics of one run's candidates at some ranks."""
-    counted = Counter(
-        "ok" if child.status == "ok" else "other" for _, child in pairs if _was_evaluated(child)
-    )
+    unevaluated = ("known", "unseen", "lost")
+    valid = [child.status == "ok" for _, child in pairs if child.status not in unevaluated]
     gains = [ask.gain(child) for ask, child in pairs]
     return {
-        "valid": counted["ok"] / counted.total() if counted else None,
+        "valid": share_true(valid),
         "improve": share_true([gain is not None and gain > 0 for gain in gains]),
         "gain": mean_of_known(gains),
         "distance": mean_of_known(_cell_distance(ask, child) for ask, child in pairs),
         "count": len(pairs),
     }
-
-
-def _was_evaluated(child: ReplyCandidate) -> bool:
-    return child.status not in ("known", "unseen", "lost")
 
 
 def _cell_distance(ask: CandidateRequest, child: ReplyCandidate) -> float | None:

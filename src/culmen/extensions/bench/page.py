@@ -14,9 +14,16 @@ from culmen.core.errors import UserError
 from culmen.core.json import JsonObject
 from culmen.extensions.bench.compare import comparison_document
 from culmen.extensions.bench.fresh_scores import fresh_score_bytes
-from culmen.extensions.bench.records import AXES, ComparedRun, Moment, RunReader, compared_run
+from culmen.extensions.bench.records import (
+    AXES,
+    ComparedRun,
+    Moment,
+    RunReader,
+    compared_run,
+    differences,
+)
 from culmen.extensions.web.pages.overview import progress_series, reference_levels
-from culmen.extensions.web.runs import Digest, thin_points
+from culmen.extensions.web.runs import Digest, fields_of, thin_points
 from culmen.report.sentences import state_label
 from culmen.store import views
 
@@ -63,24 +70,19 @@ def _run_row(run: Digest, axis: str) -> JsonObject:
     best = None if front else now.best
     config = about.strategy.get("config") or {}
     return {
-        "name": run.name,
+        **fields_of(run, "name", "strategy"),
+        **fields_of(now, "models", "seed", "state", "direction", "evaluations"),
         "task": about.task.label,
-        "strategy": run.strategy,
         "config": config,
-        "models": now.models,
         "group": json.dumps(
             [about.task.label, now.strategy, config, now.models], sort_keys=True, default=str
         ),
-        "seed": now.seed,
-        "state": now.state,
         "label": state_label(now.shown_state, now.reason),
         "front": front,
-        "direction": now.direction,
         "score": best.value if best else None,
         "se": best.se if best else None,
         "confirmed": bool(now.best and now.best.confirmed),
         "verified": bool(now.best and now.best.verified),
-        "evaluations": now.evaluations,
         "dollars": now.usage.dollars,
         "seconds": now.elapsed_seconds,
         "points": [] if front else _run_points(run, axis),
@@ -107,23 +109,13 @@ def _strategy_labels(groups: Mapping[str, Sequence[JsonObject]]) -> dict[str, st
     If several groups of a task share a name, also the settings and models that differ.
     """
     firsts = {key: each[0] for key, each in groups.items()}
-    labels: dict[str, str] = {}
-    for key, row in firsts.items():
-        alike = [
-            r
-            for r in firsts.values()
-            if (r["task"], r["strategy"]) == (row["task"], row["strategy"])
-        ]
-        facts = {**row["config"], "model": row["models"]}
-        differing = [
-            n
-            for n in facts
-            if any({**r["config"], "model": r["models"]}.get(n) != facts[n] for r in alike)
-        ]
-        difference = ", ".join(f"{name}={_short_text(facts[name])}" for name in differing)
-        name = row["strategy"]
-        labels[key] = f"{name} ({difference})" if difference else name
-    return labels
+    facts = [{**row["config"], "model": row["models"]} for row in firsts.values()]
+    kinds = [(row["task"], row["strategy"]) for row in firsts.values()]
+    found = differences(facts, kinds, _short_text)
+    return {
+        key: row["strategy"] + (f" ({difference})" if difference else "")
+        for (key, row), difference in zip(firsts.items(), found)
+    }
 
 
 def _short_text(value: object) -> str:

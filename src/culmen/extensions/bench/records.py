@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Literal, Protocol, get_args
@@ -573,25 +573,16 @@ class Barrier(msgspec.Struct, frozen=True):
 
 def barrier_from_note(body: JsonObject, evaluations: int) -> Barrier:
     """A note `barrier` as a row; missing figures are left out."""
-    rewards, advantages = (
-        _parse_numbers(body.get("rewards")),
-        _parse_numbers(body.get("advantages")),
+    rewards, advantages, clamped = (
+        list(map(float, body.get(name) or ())) for name in ("rewards", "advantages", "clamped")
     )
     failures = {str(name): int(times) for name, times in dict(body.get("failures") or {}).items()}
-    clamped, tried = (
-        _parse_numbers(body.get("clamped")),
-        [_choice_kind(line) for line in body.get("experiments") or () if line],
-    )
-    measures: dict[str, float] = {
-        "version": float(body.get("version", 0)),
-        "alpha": float(body.get("alpha", 0.0)),
-    }
+    # a choice without the number of its draw from the menu
+    tried = [str(e).partition(" (draw ")[0] for e in body.get("experiments") or () if e]
+    measures = {name: float(body.get(name, 0)) for name in ("version", "alpha")}
     if rewards:
-        measures |= {
-            "reward": fmean(rewards),
-            "reward_max": max(rewards),
-            "failed": share_of(sum(failures.values()), rewards),
-        }
+        failed = share_of(sum(failures.values()), rewards)
+        measures |= {"reward": fmean(rewards), "reward_max": max(rewards), "failed": failed}
         measures |= {
             f"at_{end}": share_of(times, rewards) for end, times in zip(("worst", "best"), clamped)
         }
@@ -611,15 +602,6 @@ def barrier_from_note(body: JsonObject, evaluations: int) -> Barrier:
         tuple(map(str, body.get("alarms") or ())),
         failures,
     )
-
-
-def _choice_kind(experiment: object) -> str:
-    """A choice without the number of its draw from the menu."""
-    return str(experiment).partition(" (draw ")[0]
-
-
-def _parse_numbers(values: Iterable[float] | None) -> list[float]:
-    return [float(value) for value in values or ()]
 
 
 def share_of(times: float, among: Sequence[object]) -> float:
@@ -644,19 +626,21 @@ def distinct_labels(firsts: Sequence[Configured], plain: Sequence[str]) -> list[
 
     A label that occurs several times is followed by the model and settings that differ.
     """
-    labels: list[str] = []
-    for label, record in zip(plain, firsts):
-        alike = [other for other, name in zip(firsts, plain) if name == label]
-        facts = {"model": record.model, **record.config, "pool": record.pool or "none"}
-        kinds = [
-            {"model": other.model, **other.config, "pool": other.pool or "none"} for other in alike
-        ]
-        differing = [
-            name for name in facts if any(other.get(name) != facts[name] for other in kinds)
-        ]
-        difference = ", ".join(f"{name}={_setting_text(facts[name])}" for name in differing)
-        labels.append(f"{label} ({difference})" if difference else label)
-    return labels
+    facts = [{"model": r.model, **r.config, "pool": r.pool or "none"} for r in firsts]
+    found = differences(facts, plain, _setting_text)
+    return [f"{label} ({each})" if each else label for label, each in zip(plain, found)]
+
+
+def differences(
+    facts: Sequence[JsonObject], kinds: Sequence[object], text: Callable[[object], str]
+) -> list[str]:
+    """`NAME=VALUE, ...` of each one's facts that another one of its kind does not share."""
+    found: list[str] = []
+    for own, kind in zip(facts, kinds):
+        alike = [other for other, its in zip(facts, kinds) if its == kind]
+        differing = [n for n in own if any(other.get(n) != own[n] for other in alike)]
+        found.append(", ".join(f"{name}={text(own[name])}" for name in differing))
+    return found
 
 
 def _setting_text(value: object) -> str:

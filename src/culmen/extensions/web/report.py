@@ -11,6 +11,7 @@ import base64
 import gzip
 import hashlib
 import html
+import math
 import os
 import re
 import shutil
@@ -250,7 +251,7 @@ def _run_browser(program: str, address: str, output: list[str], folder: str) -> 
 ROWS = 10_000  # rows of the table of candidates
 FULL = 60  # best candidates with their texts
 # bytes: one page, one candidate, all of these
-_PAGE_BYTES, _CANDIDATE, _ALL = 8_000_000, 1_000_000, 24_000_000
+_BOUNDS = (8_000_000, 1_000_000, 24_000_000)
 # characters to which texts are cut, in turn, until their document is small enough
 _TEXTS = (100_000, 20_000, 2_000, 200)
 
@@ -278,8 +279,9 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
     wrote it.
     """
     SqlJournal.open(run.run).check()
+    bounds = _BOUNDS if full is not None else (math.inf,) * 3
     if full is None:
-        return _gather_all(run)
+        rows = views.run_status(run.run).candidates
     left_out: list[str] = []
     pages = {
         name: make(run, {})
@@ -287,7 +289,7 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
         if name not in ("candidate", "candidates")
     }
     for name, page in pages.items():
-        pages[name], kept = _bound_document(page, _PAGE_BYTES)
+        pages[name], kept = _bound_document(page, bounds[0])
         if kept:
             left_out.append(f"{name.capitalize()}: the ends of texts beyond {kept:,} characters.")
     table = _candidate_table(run, rows)
@@ -295,30 +297,16 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
         left_out.append(
             f"Candidates, the table: all but the best {len(table['rows']):,} of {table['all']:,}."
         )
-    candidates = _full_candidates(run, [row["id"] for row in table["rows"][:full]], left_out)
+    leaders = [row["id"] for row in table["rows"][:full]]
+    candidates = _full_candidates(run, leaders, left_out, bounds)
     if len(candidates) < table["all"]:
         missing = table["all"] - len(candidates)
         left_out.append(
             f"Texts, evaluations and prompts of {missing:,} of {table['all']:,} candidates."
         )
     documents = _report_documents(run, pages, table, candidates, left_out)
-    packed = len(encode_document(documents)) > _PLAIN
+    packed = full is None or len(encode_document(documents)) > _PLAIN
     return Gathered(documents, table["all"], len(table["rows"]), len(candidates), left_out, packed)
-
-
-def _gather_all(run: Digest) -> Gathered:
-    """All contents without cuts, as the dashboard's pages show them."""
-    pages = {
-        name: make(run, {})
-        for name, make in page_makers().items()
-        if name not in ("candidate", "candidates")
-    }
-    table = _candidate_table(run, views.run_status(run.run).candidates)
-    candidates = {
-        row["id"]: page_makers()["candidate"](run, {"id": row["id"]}) for row in table["rows"]
-    }
-    documents = _report_documents(run, pages, table, candidates, [])
-    return Gathered(documents, table["all"], len(table["rows"]), len(candidates), [], packed=True)
 
 
 def _report_documents(
@@ -353,16 +341,19 @@ def _candidate_table(run: Digest, rows: int) -> JsonObject:
     return page_makers()["candidates"](run, {"limit": "1"}) | {"rows": table_rows, "limit": rows}
 
 
-def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> JsonObject:
-    """Candidates by id, the most informative first, up to `_ALL` bytes in total."""
+def _full_candidates(
+    run: Digest, leaders: list[str], left_out: list[str], bounds: tuple[float, float, float]
+) -> JsonObject:
+    """Candidates by id, the most informative first, within the bounds."""
     documents: JsonObject = {}
+    _, largest, whole = bounds
     size, cut = 0, 0
     for name in _candidates_to_include(run, leaders):
-        document, kept = _bound_document(page_makers()["candidate"](run, {"id": name}), _CANDIDATE)
+        document, kept = _bound_document(page_makers()["candidate"](run, {"id": name}), largest)
         size += len(encode_document(document))
-        if size > _ALL:
+        if size > whole:
             left_out.append(
-                f"Texts of candidates beyond {_ALL // 1_000_000} MB in all, the less informative "
+                f"Texts of candidates beyond {whole / 1e6:.0f} MB in all, the less informative "
                 "ones first."
             )
             break
@@ -371,7 +362,7 @@ def _full_candidates(run: Digest, leaders: list[str], left_out: list[str]) -> Js
     if cut:
         left_out.append(
             f"The ends of the longest texts of {cut:,} candidates, which take more than "
-            f"{_CANDIDATE:,} bytes each."
+            f"{largest:,} bytes each."
         )
     return documents
 
@@ -401,7 +392,7 @@ def _single_run_list(run: Digest) -> JsonObject:
     return {"runs": [{"name": run.name}], "single": True, "folder": ""}
 
 
-def _bound_document(document: JsonObject, max_bytes: int) -> tuple[JsonObject, int]:
+def _bound_document(document: JsonObject, max_bytes: float) -> tuple[JsonObject, int]:
     """The document with its longest texts cut until it has at most `max_bytes` bytes.
 
     The second value is the length of cut texts in characters, 0 if none was cut.

@@ -129,12 +129,6 @@ class Digest:
         self._read_new_events("notes", self._read_notes)
         return self._notes
 
-    def spans_between(self, after: int, last: int) -> list[TimelineSpan]:
-        """The effects started among these events; they are not cached."""
-        part = Digest(self.run)
-        part._read_marks(after, last)
-        return part._spans
-
     def spent_at(self, seq: int) -> Usage:
         """Cost of model calls and other effects up to event `seq`."""
         costs = self.costs
@@ -406,6 +400,11 @@ def change_signature(run: Path) -> object:
         return run_signature(run)
     except CulmenError:
         return None
+
+
+def fields_of(value: object, *names: str) -> JsonObject:
+    """These attributes of a value, by name."""
+    return {name: getattr(value, name) for name in names}
 
 
 # Series short enough to draw.

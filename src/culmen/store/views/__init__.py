@@ -45,14 +45,12 @@ if TYPE_CHECKING:
         note_events,
         progress_points,
         search_evaluations,
-        seq_at,
         strategy_notes,
     )
     from culmen.store.views.effects import (
         EffectCost,
         EffectMark,
         EmbeddedCandidates,
-        JournalPiece,
         candidate_embeddings,
         costs_of_events,
         cut_off_evaluations,
@@ -61,7 +59,6 @@ if TYPE_CHECKING:
         effect_results,
         effect_subjects,
         in_flight,
-        journal_pieces,
         spending_by_event,
     )
     from culmen.store.views.evaluations import (

@@ -317,21 +317,6 @@ def last_seq(run: Path | str) -> int:
         return connection.execute("SELECT max(seq) FROM event").scalar() or 0
 
 
-def seq_at(run: Path | str, elapsed: float) -> int:
-    """The last event before `elapsed` active seconds; 0 if there is none.
-
-    Found by bisection: elapsed time never decreases.
-    """
-    low, at = 0, "SELECT elapsed FROM event WHERE seq = :seq"
-    with open_snapshot(Path(run)) as connection:
-        high = connection.execute("SELECT max(seq) FROM event").scalar() or 0
-        while low < high:
-            middle = (low + high + 1) // 2
-            before = connection.execute(at, seq=middle).scalar() < elapsed
-            low, high = (middle, high) if before else (low, middle - 1)
-    return low
-
-
 def note_events(run: Path | str, kind: str, after: int = 0) -> list[Event]:
     """Notes of the strategy of one kind, oldest first."""
     folder = Path(run)

@@ -36,15 +36,6 @@ class EffectMark(NamedTuple):
     time: float
 
 
-class JournalPiece(NamedTuple):
-    """The marks and costs of the events after `first`, up to `last`."""
-
-    first: int
-    last: int
-    marks: list[EffectMark]
-    costs: list[EffectCost]
-
-
 class EmbeddedCandidates(NamedTuple):
     """Candidates and their embeddings: consecutive rows of `width` little-endian float32."""
 
@@ -58,23 +49,6 @@ def effect_marks(run: Path | str, after: int = 0, last: int = END) -> list[Effec
     """Starts and ends of all effects after event `after`, up to `last`, in journal order."""
     with open_snapshot(Path(run)) as connection:
         return _marks_of(connection, after, last)
-
-
-def journal_pieces(
-    run: Path | str, first: int, last: int, count: int, size: int
-) -> list[JournalPiece]:
-    """At most `count` pieces of `size` events each, evenly spread over `first` to `last`."""
-    count = max(1, min(count, (last - first + 1) // size))
-    pieces: list[JournalPiece] = []
-    with open_snapshot(Path(run)) as connection:
-        for index in range(count):
-            after = first - 1 + round(index * max(0, last - first + 1 - size) / max(1, count - 1))
-            until = min(last, after + size)
-            marks = _marks_of(connection, after, until)
-            pieces.append(
-                JournalPiece(after, until, marks, costs_of(connection, Path(run), after, until))
-            )
-    return pieces
 
 
 def in_flight(run: Path | str) -> list[EffectMark]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shlex
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from culmen.core.errors import UserError, missing_extra
 from culmen.core.json import JsonObject
@@ -22,6 +22,7 @@ from culmen.extensions.agents.adapters import (
     native,
     programs,
 )
+from culmen.extensions.agents.adapters.headless import HeadlessAdapter
 
 NATIVE: dict[str, type[Adapter]] = {
     "claude": native.ClaudeCode,
@@ -33,41 +34,27 @@ NATIVE: dict[str, type[Adapter]] = {
 }
 
 
-@dataclass(frozen=True)
-class _AcpProgram:
+class _AcpProgram(NamedTuple):
     """Start of a program that speaks the Agent Client Protocol.
 
-    `login` is the program's method of authentication with a key.
+    Settings, wire formats and metering are those of the adapter `native`; `login` is the program's
+    method of authentication with a key.
     """
 
     command: tuple[str, ...]
-    wires: tuple[str, ...] = ()
-    environment: Callable[[AgentJob], dict[str, str]] = lambda _: {}
-    files: Callable[[AgentJob], dict[str, str]] = lambda _: {}
-    model_flag: str = ""
+    native: type[HeadlessAdapter] = native.AnyCommand
+    model_words: tuple[str, ...] = ()
     login: str = ""
-    metered: bool = True
 
 
 KNOWN = {
-    "opencode": _AcpProgram(
-        ("opencode", "acp"), ("chat",), native.opencode_environment, native.opencode_files
-    ),
+    "opencode": _AcpProgram(("opencode", "acp"), native.OpenCode),
     "gemini": _AcpProgram(
-        ("gemini", "--acp", "--yolo", "--skip-trust"),
-        ("gemini",),
-        native.gemini_environment,
-        native.gemini_files,
-        "-m",
-        "gemini-api-key",
+        ("gemini", "--acp", "--yolo", "--skip-trust"), native.GeminiCli, ("-m",), "gemini-api-key"
     ),
-    "claude": _AcpProgram(("claude-agent-acp",), ("messages",), native.claude_environment),
-    "codex": _AcpProgram(
-        ("codex-acp",), ("responses",), native.codex_environment, native.codex_files
-    ),
-    "cursor": _AcpProgram(
-        ("cursor-agent", "acp"), environment=lambda _: native.cursor_environment(), metered=False
-    ),
+    "claude": _AcpProgram(("claude-agent-acp",), native.ClaudeCode),
+    "codex": _AcpProgram(("codex-acp",), native.Codex),
+    "cursor": _AcpProgram(("cursor-agent", "acp"), native.Cursor),
 }
 """Programs that speak the Agent Client Protocol, by the name after `acp:`.
 
@@ -83,24 +70,22 @@ class AcpAdapter:
     def __init__(self, command: str) -> None:
         self.name = f"acp:{command.strip()}"
         known = KNOWN.get(command.strip())
-        if known is None:
-            wires = ("chat", "responses", "messages", "gemini")
-            known = _AcpProgram(tuple(_command_words(command)), wires, native.relay_environment)
+        known = known or _AcpProgram(tuple(native.command_words(command, "acp")))
         self._known, self.program = known, known.command[0]
-        self.metered, self.wires = known.metered, known.wires
+        self.metered, self.wires = known.native.metered, known.native.wires
 
     def plan(self, job: AgentJob) -> Plan:
         """Plan of the start; the prompt goes through the protocol, not onto the command line."""
         known, installed = self._known, programs.find_program(self.program)
-        model = (known.model_flag, job.model) if known.model_flag and job.model else ()
+        model = (*known.model_words, job.model) if known.model_words and job.model else ()
         return Plan(
             (*installed.command, *known.command[1:], *model),
-            known.environment(job),
+            known.native.environment(job),
             installed.path,
-            known.files(replace(job, tools=())),  # the session brings them
+            known.native.files(replace(job, tools=())),  # the session brings them
             (*installed.visible, *programs.mentioned_paths(known.command[1:])),
             stdin=True,
-            network=not known.metered,
+            network=not self.metered,
         )
 
     def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> ProgramDialogue:
@@ -108,22 +93,6 @@ class AcpAdapter:
         from culmen.extensions.agents.adapters.acp import AcpDialogue
 
         return AcpDialogue(pipes, job, on_event, self._known.login)
-
-
-def _command_words(command: str, way: str = "acp") -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise UserError(
-            f"this command line cannot be read: {error}",
-            where=f"--agent '{way}:{command}'",
-            fix="close each quotation mark of it",
-        ) from None
-    if not words:
-        fix = f"use acp:NAME ({', '.join(KNOWN)}) or acp:COMMAND"
-        fix = fix if way == "acp" else "--agent 'cmd: my-agent'"
-        raise UserError("no agent is named", where=f"--agent {way}:", fix=fix)
-    return words
 
 
 def adapter_by_name(kind: str) -> Adapter:
@@ -157,7 +126,7 @@ def agent_with_paths(kind: str, folder: Path) -> str:
     way, colon, command = kind.partition(":")
     if not colon or way not in ("cmd", "acp") or command.strip() in KNOWN:
         return kind
-    words = _command_words(command, way)
+    words = native.command_words(command, way)
     found = programs.absolute_words(words, folder)
     return kind if found == words else f"{way}: {shlex.join(found)}"
 
@@ -165,7 +134,7 @@ def agent_with_paths(kind: str, folder: Path) -> str:
 def missing_scripts(kind: str) -> list[str]:
     """Scripts that the agent's command names and that are no files here."""
     way, colon, command = kind.partition(":")
-    return programs.missing_scripts(_command_words(command, way)) if colon else []
+    return programs.missing_scripts(native.command_words(command, way)) if colon else []
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,18 @@ from collections.abc import AsyncIterator, Awaitable
 
 import msgspec
 
+from culmen.core.errors import UserError
 from culmen.core.foreign import Unreadable, boundary
 from culmen.core.json import JsonObject
-from culmen.extensions.agents.adapters import AgentJob, OnEvent, Parting, Pipes, Plan, ProgramEvent
+from culmen.extensions.agents.adapters import (
+    AgentJob,
+    OnEvent,
+    Parting,
+    Pipes,
+    Plan,
+    ProgramEvent,
+    programs,
+)
 
 # seconds for the exit after a program's last event; some wait for their background processes
 LEAVE_SECONDS = 60.0
@@ -316,16 +325,56 @@ class HeadlessAdapter:
     """Base of adapters for headless programs.
 
     By default the programs are metered and take further messages by resuming the session.
+    `model_words` and `resume_words` stand before a model's name and a session's id on the command
+    line, `tools` is False for a program that is not given an MCP server.
     """
 
     name = program = ""
     metered, nudges, resumes = True, False, True
     wires: tuple[str, ...] = ()
     reading = StreamReading
+    model_words, resume_words = ("--model",), ("--resume",)
+    stdin, tools = False, True
 
     def plan(self, job: AgentJob) -> Plan:
         """Plan of the start. Raises UserError if the program is not installed."""
+        if job.tools and not self.tools:
+            raise UserError(
+                f"the agent {self.name} is not given an MCP server here",
+                where=f"--agent {self.name}",
+                fix="--agent claude, codex, opencode, gemini, acp:... or 'cmd: ...'",
+            )
+        installed = programs.find_program(self.program)
+        model = self.model_name(job)
+        more = [*self.model_words, model] if model else []
+        more += [*self.resume_words, job.resume] if job.resume else []
+        return Plan(
+            (*installed.command, *self.arguments(job, more)),
+            self.environment(job),
+            installed.path,
+            self.files(job),
+            installed.visible,
+            stdin=self.stdin,
+            network=not self.metered,
+        )
+
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        """The command line after the program; `more` are its words for model and session."""
         raise NotImplementedError
+
+    def model_name(self, job: AgentJob) -> str:
+        """The model's name in the program's form; "" for its own default."""
+        return job.model
+
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        """Variables that lead the program to the relay and switch off its other traffic."""
+        raise NotImplementedError
+
+    @staticmethod
+    def files(job: AgentJob) -> dict[str, str]:
+        """The program's settings, by path in HOME."""
+        return {}
 
     def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> HeadlessDialogue:
         """Dialogue that reads the program's output."""

@@ -37,24 +37,6 @@ _TOOL_SECONDS = 600  # for one call of a tool
 # Claude Code: `claude -p PROMPT --output-format stream-json`
 
 
-def claude_environment(job: AgentJob) -> dict[str, str]:
-    """Variables that direct Claude Code to the relay and switch off all other traffic.
-
-    As root the program starts only if IS_SANDBOX is set.
-    """
-    relay = (
-        {"ANTHROPIC_BASE_URL": job.base_url, "ANTHROPIC_API_KEY": job.token} if job.base_url else {}
-    )
-    models = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL")
-    return {
-        **relay,
-        **({name: job.model for name in models} if job.model else {}),
-        "IS_SANDBOX": "1",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        "DISABLE_AUTOUPDATER": "1",
-    }
-
-
 _CLAUDE_SERVERS = "tools.mcp.json"
 
 
@@ -145,62 +127,38 @@ class ClaudeCode(HeadlessAdapter):
     wires = ("messages",)
     reading = ClaudeReading
 
-    def plan(self, job: AgentJob) -> Plan:
-        installed = programs.find_program(self.program)
-        argv = [*installed.command, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
-        argv += ["--mcp-config", f"{job.home}/{_CLAUDE_SERVERS}"] if job.tools else []
-        argv += ["--strict-mcp-config"] if job.tools else []
-        argv += ["--dangerously-skip-permissions"]
-        argv += ["--model", job.model] if job.model else []
-        argv += ["--resume", job.resume] if job.resume else []
-        files = {_CLAUDE_SERVERS: _server_table(job)} if job.tools else {}
-        visible = installed.visible
-        return Plan(tuple(argv), claude_environment(job), installed.path, files, visible)
+    @staticmethod
+    def files(job: AgentJob) -> dict[str, str]:
+        return {_CLAUDE_SERVERS: _server_table(job)} if job.tools else {}
+
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        argv = ["-p", job.prompt, "--output-format", "stream-json", "--verbose"]
+        servers = ["--mcp-config", f"{job.home}/{_CLAUDE_SERVERS}", "--strict-mcp-config"]
+        argv += servers if job.tools else []
+        return [*argv, "--dangerously-skip-permissions", *more]
+
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        """Variables that direct Claude Code to the relay and switch off all other traffic.
+
+        As root the program starts only if IS_SANDBOX is set.
+        """
+        relay = (
+            {"ANTHROPIC_BASE_URL": job.base_url, "ANTHROPIC_API_KEY": job.token}
+            if job.base_url
+            else {}
+        )
+        models = ("ANTHROPIC_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL", "ANTHROPIC_SMALL_FAST_MODEL")
+        return {
+            **relay,
+            **({name: job.model for name in models} if job.model else {}),
+            "IS_SANDBOX": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            "DISABLE_AUTOUPDATER": "1",
+        }
 
 
 # Codex: `codex exec --json PROMPT`. It speaks only the responses interface.
-
-
-def codex_environment(job: AgentJob) -> dict[str, str]:
-    """Folder of Codex's settings and sessions, and the token for the relay."""
-    return {
-        "CODEX_HOME": f"{job.home}/.codex",
-        **({TOKEN_VARIABLE: job.token} if job.base_url else {}),
-    }
-
-
-def codex_files(job: AgentJob) -> dict[str, str]:
-    """Codex settings: the relay as its model provider, no sandbox inside the host's sandbox."""
-    lines = [
-        "check_for_update_on_startup = false",
-        'web_search = "disabled"',  # there is no network
-        'approval_policy = "never"',
-        'sandbox_mode = "danger-full-access"',
-        *([f"model = {json.dumps(job.model)}"] if job.model else []),
-        *(['model_provider = "culmen"'] if job.base_url else []),
-        "",
-        "[analytics]",
-        "enabled = false",
-    ]
-    if job.base_url:
-        lines += [
-            "",
-            "[model_providers.culmen]",
-            'name = "culmen"',
-            f"base_url = {json.dumps(job.base_url + '/v1')}",
-            f"env_key = {json.dumps(TOKEN_VARIABLE)}",
-            'wire_api = "responses"',
-        ]
-    if job.tools:
-        lines += [
-            "",
-            f"[mcp_servers.{_SERVER}]",
-            f"command = {json.dumps(job.tools[0])}",
-            f"args = {json.dumps(list(job.tools[1:]))}",
-            "startup_timeout_sec = 60",
-            f"tool_timeout_sec = {_TOOL_SECONDS}",
-        ]
-    return {".codex/config.toml": "\n".join(lines) + "\n"}
 
 
 class CodexReading(StreamReading):
@@ -251,84 +209,63 @@ class Codex(HeadlessAdapter):
     """Codex, started in the work tree, which need not be a git repository."""
 
     name = program = "codex"
+    resume_words = ("resume",)
     wires = ("responses",)
     reading = CodexReading
 
-    def plan(self, job: AgentJob) -> Plan:
-        installed = programs.find_program(self.program)
-        argv = [
-            *installed.command,
-            "exec",
-            "--json",
-            "--skip-git-repo-check",
-            "--dangerously-bypass-approvals-and-sandbox",
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        argv = ["exec", "--json", "--skip-git-repo-check"]
+        return [*argv, "--dangerously-bypass-approvals-and-sandbox", *more, job.prompt]
+
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        """Folder of Codex's settings and sessions, and the token for the relay."""
+        return {
+            "CODEX_HOME": f"{job.home}/.codex",
+            **({TOKEN_VARIABLE: job.token} if job.base_url else {}),
+        }
+
+    @staticmethod
+    def files(job: AgentJob) -> dict[str, str]:
+        """Codex settings: the relay as its model provider, no sandbox inside the host's sandbox."""
+        lines = [
+            "check_for_update_on_startup = false",
+            'web_search = "disabled"',  # there is no network
+            'approval_policy = "never"',
+            'sandbox_mode = "danger-full-access"',
+            *([f"model = {json.dumps(job.model)}"] if job.model else []),
+            *(['model_provider = "culmen"'] if job.base_url else []),
+            "",
+            "[analytics]",
+            "enabled = false",
         ]
-        argv += ["--model", job.model] if job.model else []
-        argv += ["resume", job.resume] if job.resume else []
-        return Plan(
-            (*argv, job.prompt),
-            codex_environment(job),
-            installed.path,
-            codex_files(job),
-            installed.visible,
-        )
+        if job.base_url:
+            lines += [
+                "",
+                "[model_providers.culmen]",
+                'name = "culmen"',
+                f"base_url = {json.dumps(job.base_url + '/v1')}",
+                f"env_key = {json.dumps(TOKEN_VARIABLE)}",
+                'wire_api = "responses"',
+            ]
+        if job.tools:
+            lines += [
+                "",
+                f"[mcp_servers.{_SERVER}]",
+                f"command = {json.dumps(job.tools[0])}",
+                f"args = {json.dumps(list(job.tools[1:]))}",
+                "startup_timeout_sec = 60",
+                f"tool_timeout_sec = {_TOOL_SECONDS}",
+            ]
+        return {".codex/config.toml": "\n".join(lines) + "\n"}
 
 
 # OpenCode: `opencode run --format json`, over chat completions
 
 
-def opencode_environment(job: AgentJob) -> dict[str, str]:
-    """The token for the relay, and variables that switch off OpenCode's own downloads."""
-    names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
-    off = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
-    return {**off, **({TOKEN_VARIABLE: job.token} if job.base_url else {})}
-
-
-def opencode_files(job: AgentJob) -> dict[str, str]:
-    """OpenCode settings: the relay as a provider with one model, every tool allowed.
-
-    Raises UserError without a model.
-    """
-    settings: JsonObject = {
-        "permission": {"*": "allow"},
-        "autoupdate": False,
-        "share": "disabled",
-        "snapshot": False,
-        "lsp": False,
-        "formatter": False,
-        # else it asks the model for a title, in a call that it does not count
-        "agent": {"title": {"disable": True}},
-    }
-    if job.tools:
-        server: JsonObject = {"type": "local", "command": list(job.tools), "enabled": True}
-        settings["mcp"] = {_SERVER: server | {"timeout": 1000 * _TOOL_SECONDS}}
-    if job.base_url:
-        if not job.model:
-            raise UserError(
-                "OpenCode needs the name of a model", where="--agent opencode", fix="--model MODEL"
-            )
-        settings |= {
-            "model": _opencode_model(job),
-            "small_model": _opencode_model(job),
-            "enabled_providers": ["culmen"],
-            "provider": {
-                "culmen": {
-                    "npm": "@ai-sdk/openai-compatible",
-                    "name": "culmen",
-                    "options": {
-                        "baseURL": f"{job.base_url}/v1",
-                        "apiKey": f"{{env:{TOKEN_VARIABLE}}}",
-                    },
-                    "models": {job.model: {"name": job.model, "tool_call": True}},
-                }
-            },
-        }
-    return {".config/opencode/opencode.json": json.dumps(settings, indent=1) + "\n"}
-
-
 def _opencode_model(job: AgentJob) -> str:
     """Model name in OpenCode's form, provider/model."""
-    return f"culmen/{job.model}" if job.base_url else job.model
+    return f"culmen/{job.model}" if job.base_url and job.model else job.model
 
 
 class OpenCodeReading(StreamReading):
@@ -374,49 +311,69 @@ class OpenCode(HeadlessAdapter):
     """
 
     name = program = "opencode"
+    resume_words, stdin = ("--session",), True
     wires = ("chat",)
+    model_name = staticmethod(_opencode_model)
 
-    def plan(self, job: AgentJob) -> Plan:
-        installed = programs.find_program(self.program)
-        argv = [*installed.command, "run", "--format", "json"]
-        argv += ["--model", _opencode_model(job)] if job.model else []
-        argv += ["--session", job.resume] if job.resume else []
-        return Plan(
-            tuple(argv),
-            opencode_environment(job),
-            installed.path,
-            opencode_files(job),
-            installed.visible,
-            stdin=True,
-        )
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        return ["run", "--format", "json", *more]
 
     def open_dialogue(self, pipes: Pipes, job: AgentJob, on_event: OnEvent) -> HeadlessDialogue:
         return HeadlessDialogue(pipes, OpenCodeReading(job, on_event), feed=job.prompt)
 
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        """The token for the relay, and variables that switch off OpenCode's own downloads."""
+        names = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")
+        off = {f"OPENCODE_DISABLE_{name}": "1" for name in names}
+        return {**off, **({TOKEN_VARIABLE: job.token} if job.base_url else {})}
+
+    @staticmethod
+    def files(job: AgentJob) -> dict[str, str]:
+        """OpenCode settings: the relay as a provider with one model, every tool allowed.
+
+        Raises UserError without a model.
+        """
+        settings: JsonObject = {
+            "permission": {"*": "allow"},
+            "autoupdate": False,
+            "share": "disabled",
+            "snapshot": False,
+            "lsp": False,
+            "formatter": False,
+            # else it asks the model for a title, in a call that it does not count
+            "agent": {"title": {"disable": True}},
+        }
+        if job.tools:
+            server: JsonObject = {"type": "local", "command": list(job.tools), "enabled": True}
+            settings["mcp"] = {_SERVER: server | {"timeout": 1000 * _TOOL_SECONDS}}
+        if job.base_url:
+            if not job.model:
+                raise UserError(
+                    "OpenCode needs the name of a model",
+                    where="--agent opencode",
+                    fix="--model MODEL",
+                )
+            settings |= {
+                "model": _opencode_model(job),
+                "small_model": _opencode_model(job),
+                "enabled_providers": ["culmen"],
+                "provider": {
+                    "culmen": {
+                        "npm": "@ai-sdk/openai-compatible",
+                        "name": "culmen",
+                        "options": {
+                            "baseURL": f"{job.base_url}/v1",
+                            "apiKey": f"{{env:{TOKEN_VARIABLE}}}",
+                        },
+                        "models": {job.model: {"name": job.model, "tool_call": True}},
+                    }
+                },
+            }
+        return {".config/opencode/opencode.json": json.dumps(settings, indent=1) + "\n"}
+
 
 # Gemini CLI: `gemini -p PROMPT -o stream-json`
-
-
-def gemini_environment(job: AgentJob) -> dict[str, str]:
-    """Variables that direct Gemini CLI to the relay."""
-    return (
-        {"GEMINI_API_KEY": job.token, "GOOGLE_GEMINI_BASE_URL": job.base_url}
-        if job.base_url
-        else {}
-    )
-
-
-def gemini_files(job: AgentJob) -> dict[str, str]:
-    """Gemini CLI settings: a key instead of a login, no updates, no usage statistics."""
-    settings = {
-        "security": {"auth": {"selectedType": "gemini-api-key"}},
-        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
-        "privacy": {"usageStatisticsEnabled": False},
-        "telemetry": {"enabled": False},
-    }
-    if job.tools:
-        settings |= json.loads(_server_table(job, trust=True, timeout=1000 * _TOOL_SECONDS))
-    return {".gemini/settings.json": json.dumps(settings, indent=1) + "\n"}
 
 
 class GeminiReading(StreamReading):
@@ -469,30 +426,37 @@ class GeminiCli(HeadlessAdapter):
     """Gemini CLI, with every tool allowed and the work tree trusted."""
 
     name = program = "gemini"
+    model_words = ("-m",)
     wires = ("gemini",)
     reading = GeminiReading
 
-    def plan(self, job: AgentJob) -> Plan:
-        installed = programs.find_program(self.program)
-        argv = [*installed.command, "-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json"]
-        argv += ["-m", job.model] if job.model else []
-        argv += ["--resume", job.resume] if job.resume else []
-        return Plan(
-            tuple(argv),
-            gemini_environment(job),
-            installed.path,
-            gemini_files(job),
-            installed.visible,
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        return ["-p", job.prompt, "--yolo", "--skip-trust", "-o", "stream-json", *more]
+
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        """Variables that direct Gemini CLI to the relay."""
+        return (
+            {"GEMINI_API_KEY": job.token, "GOOGLE_GEMINI_BASE_URL": job.base_url}
+            if job.base_url
+            else {}
         )
+
+    @staticmethod
+    def files(job: AgentJob) -> dict[str, str]:
+        """Gemini CLI settings: a key instead of a login, no updates, no usage statistics."""
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+            "privacy": {"usageStatisticsEnabled": False},
+            "telemetry": {"enabled": False},
+        }
+        if job.tools:
+            settings |= json.loads(_server_table(job, trust=True, timeout=1000 * _TOOL_SECONDS))
+        return {".gemini/settings.json": json.dumps(settings, indent=1) + "\n"}
 
 
 # Cursor's agent: `cursor-agent -p PROMPT --output-format stream-json --force`
-
-
-def cursor_environment() -> dict[str, str]:
-    """The user's own Cursor key, which no other agent receives."""
-    key = "CURSOR_API_KEY"
-    return {key: os.environ[key]} if os.environ.get(key) else {}
 
 
 class CursorReading(StreamReading):
@@ -531,40 +495,18 @@ class Cursor(HeadlessAdapter):
     """
 
     name, program = "cursor", "cursor-agent"
-    metered = False
+    metered = tools = False
     reading = CursorReading
 
-    def plan(self, job: AgentJob) -> Plan:
-        _refuse_tools(job, self.name)
-        installed = programs.find_program(self.program)
-        argv = [
-            *installed.command,
-            "-p",
-            "--output-format",
-            "stream-json",
-            "--force",
-            "--workspace",
-            job.tree,
-        ]
-        argv += ["--model", job.model] if job.model else []
-        argv += ["--resume", job.resume] if job.resume else []
-        return Plan(
-            (*argv, job.prompt),
-            cursor_environment(),
-            installed.path,
-            visible=installed.visible,
-            network=True,
-        )
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        argv = ["-p", "--output-format", "stream-json", "--force", "--workspace", job.tree]
+        return [*argv, *more, job.prompt]
 
-
-def _refuse_tools(job: AgentJob, name: str) -> None:
-    """Raise UserError if a program is to use tools that culmen cannot give it."""
-    if job.tools:
-        raise UserError(
-            f"the agent {name} is not given an MCP server here",
-            where=f"--agent {name}",
-            fix="--agent claude, codex, opencode, gemini, acp:... or 'cmd: ...'",
-        )
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        """The user's own Cursor key, which no other agent receives."""
+        key = "CURSOR_API_KEY"
+        return {key: os.environ[key]} if os.environ.get(key) else {}
 
 
 # Programs that print for people
@@ -605,6 +547,20 @@ class PlainReading(StreamReading):
         self.over = code == 0
 
 
+def command_words(command: str, way: str) -> list[str]:
+    """The words of an agent's command line after `acp:` or `cmd:`; UserError if there are none."""
+    where = f"--agent '{way}:{command}'"
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        what = f"this command line cannot be read: {error}"
+        raise UserError(what, where=where, fix="close each quotation mark of it") from None
+    if not words:
+        fix = f"--agent '{way}: my-agent', or a name that culmen doctor lists"
+        raise UserError("no agent is named", where=where, fix=fix)
+    return words
+
+
 class AnyCommand(HeadlessAdapter):
     """Any program: `cmd: my-agent --task {prompt_file} --model {model}`.
 
@@ -617,23 +573,10 @@ class AnyCommand(HeadlessAdapter):
     resumes = False
     wires = ("chat", "responses", "messages", "gemini")
     reading = PlainReading
+    environment = staticmethod(relay_environment)
 
     def __init__(self, template: str) -> None:
-        self.name = f"cmd:{template}"
-        try:
-            self._words = shlex.split(template)
-        except ValueError as error:
-            raise UserError(
-                f"this command line cannot be read: {error}",
-                where=f"--agent 'cmd:{template}'",
-                fix="close each quotation mark of it",
-            ) from None
-        if not self._words:
-            raise UserError(
-                "no command is named",
-                where=f"--agent 'cmd:{template}'",
-                fix="--agent 'cmd: my-agent'",
-            )
+        self.name, self._words = f"cmd:{template}", command_words(template, "cmd")
         if not {"{prompt}", "{prompt_file}"} & set(re.findall(r"\{\w+\}", template)):
             self._words.append("{prompt}")
         self.program = self._words[0]
@@ -650,7 +593,7 @@ class AnyCommand(HeadlessAdapter):
         words = [placeholders.sub(lambda match: values[match[1]], word) for word in self._words[1:]]
         visible = (*installed.visible, *programs.mentioned_paths(self._words[1:]))
         files = {"prompt.md": job.prompt + "\n"}
-        environment = relay_environment(job)
+        environment = self.environment(job)
         environment |= {TOOLS_VARIABLE: values["tools"]} if job.tools else {}
         return Plan((*installed.command, *words), environment, installed.path, files, visible)
 
@@ -686,21 +629,23 @@ class Mini(HeadlessAdapter):
     """
 
     name = program = "mini"
-    resumes = False
+    resumes = tools = False
+    model_words = ("-m",)
     wires = ("chat",)
     reading = MiniReading
 
-    def plan(self, job: AgentJob) -> Plan:
-        _refuse_tools(job, self.name)
-        installed = programs.find_program(self.program)
-        argv = [*installed.command, "-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
-        argv += ["-m", f"openai/{job.model}"] if job.model else []
-        environment = {
+    def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
+        argv = ["-y", "--exit-immediately", "-o", f"{job.home}/trajectory.json"]
+        return [*argv, *more, "-t", job.prompt]
+
+    def model_name(self, job: AgentJob) -> str:
+        return f"openai/{job.model}" if job.model else ""
+
+    @staticmethod
+    def environment(job: AgentJob) -> dict[str, str]:
+        return {
             **relay_environment(job),
             "MSWEA_CONFIGURED": "true",
             "MSWEA_COST_TRACKING": "ignore_errors",
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
         }
-        return Plan(
-            (*argv, "-t", job.prompt), environment, installed.path, visible=installed.visible
-        )

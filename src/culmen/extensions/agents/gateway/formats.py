@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
 from culmen.core.errors import CulmenError
 from culmen.core.json import JsonObject
@@ -33,17 +34,17 @@ class WireFormat:
     elsewhere      fields that refer to data kept by the provider; such requests are refused: their
                    cost cannot be bounded from the request
     hosted         prefixes of the names of tools that the provider itself runs
+    path           path of a request below the upstream's address
+    new_reader     makes a reader for one reply
     """
 
     name: ClassVar[str]
     conversation: ClassVar[str]
+    path: ClassVar[str]
+    new_reader: ClassVar[type[ReplyReader]]
     dearer: ClassVar[tuple[str, ...]] = ("service_tier", "speed")
     elsewhere: ClassVar[tuple[str, ...]] = ()
     hosted: ClassVar[tuple[str, ...]] = ()
-
-    def new_reader(self) -> ReplyReader:
-        """A new reader for one reply."""
-        raise NotImplementedError
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         """The body with a limit on the reply, and the most tokens that the reply may have.
@@ -63,11 +64,16 @@ class WireFormat:
 
     def request_path(self, model: str, action: str) -> str:
         """Path of the request below the upstream's address."""
-        raise NotImplementedError
+        return self.path
 
     def error_body(self, refused: RequestRefused) -> JsonObject:
-        """Body of an error in the form that this format's clients expect."""
-        raise NotImplementedError
+        """Body of an error as this format's clients expect it; by default OpenAI's form."""
+        quota = "insufficient_quota" if refused.is_final else "rate_limit_exceeded"
+        kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
+        code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: quota}
+        other = "server_error" if refused.status >= 500 else "invalid_request_error"
+        error = {"message": refused.message, "type": kind.get(refused.status, other)}
+        return {"error": error | {"param": None, "code": code.get(refused.status)}}
 
     def without_hosted_tools(self, body: JsonObject) -> tuple[JsonObject, list[str]]:
         """The body without the tools that the provider itself runs, and the names of those tools.
@@ -82,11 +88,8 @@ class WireFormat:
                 [t for t, kind in zip(objects_in(body["tools"]), kinds) if kind not in removed],
             )
         if "web_search_options" in body:
-            body, removed = (
-                _without_fields(body, ("web_search_options",)),
-                [*removed, "web_search_options"],
-            )
-        return body, removed
+            removed = [*removed, "web_search_options"]
+        return without_fields(body, ("web_search_options",)), removed
 
 
 def with_tools(body: JsonObject, tools: list[JsonObject]) -> JsonObject:
@@ -99,10 +102,10 @@ def with_tools(body: JsonObject, tools: list[JsonObject]) -> JsonObject:
         if tools
         else ("tools", "tool_choice", "parallel_tool_calls", "toolConfig", "tool_config")
     )
-    return _without_fields({**body, "tools": tools}, gone)
+    return without_fields({**body, "tools": tools}, gone)
 
 
-def _without_fields(body: JsonObject, names: tuple[str, ...]) -> JsonObject:
+def without_fields(body: JsonObject, names: Sequence[str]) -> JsonObject:
     return {name: value for name, value in body.items() if name not in names}
 
 
@@ -116,24 +119,6 @@ def positive_limit(value: object, name: str, default: int) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31:
         return value
     raise RequestRefused(400, f"'{name}' must be a whole number above 0")
-
-
-def openai_error(refused: RequestRefused) -> JsonObject:
-    """Body of an error as OpenAI's two protocols send it."""
-    quota = "insufficient_quota" if refused.is_final else "rate_limit_exceeded"
-    kind = {401: "invalid_request_error", 403: "permission_error", 429: quota}
-    code = {401: "invalid_api_key", 403: "model_not_found", 404: "not_found", 429: quota}
-    typed = kind.get(
-        refused.status, "server_error" if refused.status >= 500 else "invalid_request_error"
-    )
-    return {
-        "error": {
-            "message": refused.message,
-            "type": typed,
-            "param": None,
-            "code": code.get(refused.status),
-        },
-    }
 
 
 _ROUTES = (
@@ -245,9 +230,8 @@ class ClippedText:
     `str` returns the kept beginning, at most `KEPT` characters; `len` is the length of the whole.
     """
 
-    def __init__(self, text: object = "") -> None:
-        self._kept, self._chars_left, self._length = [], KEPT, 0
-        self.append_piece(text)
+    def __init__(self) -> None:
+        self._kept, self._chars_left, self._length = list[str](), KEPT, 0
 
     def append_piece(self, text: object) -> None:
         """Append a text; ignore any other type."""
@@ -292,25 +276,23 @@ class ReplyRecord:
         return {name: value for name, value in parts.items() if value}
 
 
-class ReplyReader(Protocol):
+class ReplyReader:
     """Reader of replies of one format.
 
     `tokens` are the tokens known so far; `complete` is True if they are the final count.
     """
 
-    record: ReplyRecord
-    complete: bool
-
-    @property
-    def tokens(self) -> Tokens | None: ...
+    def __init__(self) -> None:
+        self.record, self.complete = ReplyRecord(), False
+        self.tokens: Tokens | None = None
 
     def read_full_reply(self, body: JsonObject) -> None:
-        """Read a reply that came in one piece."""
-        ...
+        """Read a reply that came in one piece; by default it has the form of an event."""
+        self.read_stream_event(body)
 
     def read_stream_event(self, body: JsonObject) -> None:
         """Read one event of a stream."""
-        ...
+        raise NotImplementedError
 
 
 def count_at(body: object, *names: str) -> int | None:

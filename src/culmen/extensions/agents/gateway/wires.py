@@ -7,27 +7,23 @@ from urllib.parse import quote
 
 from culmen.core.json import JsonObject
 from culmen.extensions.agents.gateway.formats import (
-    ReplyRecord,
+    ReplyReader,
     RequestRefused,
     WireFormat,
     count_at,
     object_at,
     objects_in,
-    openai_error,
     positive_limit,
     with_tools,
+    without_fields,
 )
 from culmen.models.backends import read_tokens
 from culmen.models.call import Tokens
 from culmen.models.spec import ModelSpec
 
 
-class ChatReader:
-    """A `ReplyReader` of `formats.py`; the first of several choices is kept."""
-
-    def __init__(self) -> None:
-        self.record, self.complete = ReplyRecord(), False
-        self.tokens: Tokens | None = None
+class ChatReader(ReplyReader):
+    """The first of several choices is kept."""
 
     def read_full_reply(self, body: JsonObject) -> None:
         self._read_first_choice(body, "message")
@@ -57,7 +53,7 @@ class ChatFormat(WireFormat):
     """See https://platform.openai.com/docs/api-reference/chat."""
 
     name = "chat"
-    conversation = "messages"
+    conversation, path, new_reader = "messages", "/chat/completions", ChatReader
     hosted = ("web_search",)
 
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
@@ -76,15 +72,6 @@ class ChatFormat(WireFormat):
             return body, False
         return {**body, "stream_options": {**options, "include_usage": True}}, True
 
-    def new_reader(self) -> ChatReader:
-        return ChatReader()
-
-    def request_path(self, model: str, action: str) -> str:
-        return "/chat/completions"
-
-    def error_body(self, refused: RequestRefused) -> JsonObject:
-        return openai_error(refused)
-
 
 def is_usage_event(body: JsonObject) -> bool:
     """True for the event that `include_usage` adds: no choices, only the token counts."""
@@ -96,13 +83,10 @@ def is_usage_event(body: JsonObject) -> bool:
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-class ResponsesReader:
-    """A `ReplyReader` of `formats.py`; each item is read when it is complete."""
+class ResponsesReader(ReplyReader):
+    """Each item is read when it is complete."""
 
-    def __init__(self) -> None:
-        self.record, self.complete = ReplyRecord(), False
-        self.tokens: Tokens | None = None
-        self._items = 0
+    _items = 0
 
     def read_full_reply(self, body: JsonObject) -> None:
         for item in objects_in(body.get("output")):
@@ -143,7 +127,7 @@ class ResponsesFormat(WireFormat):
     """See https://platform.openai.com/docs/api-reference/responses."""
 
     name = "responses"
-    conversation = "input"
+    conversation, path, new_reader = "input", "/responses", ResponsesReader
     elsewhere = ("previous_response_id", "conversation", "prompt", "background")
     hosted = ("web_search", "file_search", "code_interpreter", "image_generation", "mcp")
 
@@ -151,18 +135,10 @@ class ResponsesFormat(WireFormat):
         limit = positive_limit(body.get("max_output_tokens"), "max_output_tokens", model.max_tokens)
         return {**body, "max_output_tokens": limit}, limit
 
-    def new_reader(self) -> ResponsesReader:
-        return ResponsesReader()
-
-    def request_path(self, model: str, action: str) -> str:
-        return "/responses"
-
-    def error_body(self, refused: RequestRefused) -> JsonObject:
-        return openai_error(refused)
-
 
 # Anthropic's messages.
 
+_COUNTED = ("input", "output", "cache_read_input", "cache_creation_input")
 _KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -171,26 +147,12 @@ _KINDS = {
 }
 
 
-class MessagesReader:
-    """A `culmen.extensions.agents.gateway.formats.ReplyReader`.
-
-    Counts of a later event replace those of an earlier one.
-    """
+class MessagesReader(ReplyReader):
+    """Counts of a later event replace those of an earlier one."""
 
     def __init__(self) -> None:
-        self.record, self.complete = ReplyRecord(), False
+        super().__init__()
         self._counts: dict[str, int] = {}
-
-    @property
-    def tokens(self) -> Tokens | None:
-        """Tokens known so far; cache reads and writes are counted separately in the protocol."""
-        if "input_tokens" not in self._counts:
-            return None
-        read, written = (
-            self._counts.get(f"cache_{part}_input_tokens", 0) for part in ("read", "creation")
-        )
-        whole = self._counts["input_tokens"] + read + written
-        return Tokens(whole, self._counts.get("output_tokens", 0), read, written)
 
     def read_full_reply(self, body: JsonObject) -> None:
         self.record.finish = str(body.get("stop_reason") or "")
@@ -232,21 +194,19 @@ class MessagesReader:
             self.record.add_tool_call(position, "", delta["partial_json"])
 
     def _update_counts(self, usage: object) -> None:
-        names = (
-            "input_tokens",
-            "output_tokens",
-            "cache_read_input_tokens",
-            "cache_creation_input_tokens",
-        )
-        counts = {name: count_at(usage, name) for name in names}
-        self._counts.update({name: value for name, value in counts.items() if value is not None})
+        """The counts so far; cache reads and writes are counted separately in the protocol."""
+        counts = {name: count_at(usage, f"{name}_tokens") for name in _COUNTED}
+        self._counts |= {name: value for name, value in counts.items() if value is not None}
+        if "input" in self._counts:
+            given, written, cached, stored = (self._counts.get(name, 0) for name in _COUNTED)
+            self.tokens = Tokens(given + cached + stored, written, cached, stored)
 
 
 class MessagesFormat(WireFormat):
     """See https://docs.anthropic.com/en/api/messages."""
 
-    name = "messages"
-    conversation = "messages"
+    name = conversation = "messages"
+    new_reader = MessagesReader
     dearer = ("service_tier", "speed", "inference_geo")
     elsewhere = ("container", "mcp_servers")
     hosted = ("web_search", "web_fetch", "code_execution")
@@ -254,9 +214,6 @@ class MessagesFormat(WireFormat):
     def with_output_limit(self, body: JsonObject, model: ModelSpec) -> tuple[JsonObject, int]:
         limit = positive_limit(body.get("max_tokens"), "max_tokens", model.max_tokens)
         return {**body, "max_tokens": limit}, limit
-
-    def new_reader(self) -> MessagesReader:
-        return MessagesReader()
 
     def request_path(self, model: str, action: str) -> str:
         return "/messages/count_tokens" if action == "count" else "/messages"
@@ -300,20 +257,13 @@ _HOSTED = (
 )
 
 
-class GeminiReader:
-    """A `culmen.extensions.agents.gateway.formats.ReplyReader`.
+class GeminiReader(ReplyReader):
+    """Every event has the form of a whole reply; the last count holds.
 
-    Every event has the form of a whole reply; the last count holds. Thoughts count as output, and
-    text read by the provider's tools counts as input.
+    Thoughts count as output, and text read by the provider's tools counts as input.
     """
 
-    def __init__(self) -> None:
-        self.record, self.complete = ReplyRecord(), False
-        self.tokens: Tokens | None = None
-        self._calls = 0
-
-    def read_full_reply(self, body: JsonObject) -> None:
-        self.read_stream_event(body)
+    _calls = 0
 
     def read_stream_event(self, body: JsonObject) -> None:
         for candidate in objects_in(body.get("candidates"))[:1]:
@@ -346,7 +296,7 @@ class GeminiFormat(WireFormat):
     """See https://ai.google.dev/api/generate-content."""
 
     name = "gemini"
-    conversation = "contents"
+    conversation, new_reader = "contents", GeminiReader
     dearer = ("serviceTier", "service_tier")
     elsewhere = ("cachedContent", "cached_content")
 
@@ -371,36 +321,20 @@ class GeminiFormat(WireFormat):
             }
         return {**body, **name} if "model" in body else body
 
-    def new_reader(self) -> GeminiReader:
-        return GeminiReader()
-
     def request_path(self, model: str, action: str) -> str:
         return f"/models/{quote(model, safe='/')}:{_ACTIONS[action]}"
 
     def error_body(self, refused: RequestRefused) -> JsonObject:
-        error = {
-            "code": refused.status,
-            "message": refused.message,
-            "status": _STATUS.get(refused.status, "INTERNAL"),
-        }
-        return {
-            "error": {
-                **error,
-                "details": [_SPENT] if refused.status == 429 and refused.is_final else [],
-            }
-        }
+        word = _STATUS.get(refused.status, "INTERNAL")
+        details = [_SPENT] if refused.status == 429 and refused.is_final else []
+        error = {"code": refused.status, "message": refused.message, "status": word}
+        return {"error": error | {"details": details}}
 
     def without_hosted_tools(self, body: JsonObject) -> tuple[JsonObject, list[str]]:
         tools = objects_in(body.get("tools"))
         removed = [name for tool in tools for name in tool if _camel_case(name) in _HOSTED]
-        kept = [
-            {name: value for name, value in tool.items() if name not in removed} for tool in tools
-        ]
-        return (
-            (with_tools(body, [tool for tool in kept if tool]), removed)
-            if removed
-            else (body, removed)
-        )
+        kept = [without_fields(tool, removed) for tool in tools]
+        return with_tools(body, list(filter(None, kept))) if removed else body, removed
 
 
 def _camel_case(name: str) -> str:

@@ -267,19 +267,13 @@ class Coordinator:
         return more and not self.lab.lacks(evaluations=self.evaluations_per_experiment)
 
     def _note_experiment(self, row: ExperimentRow) -> None:
+        names = ("n", "agent", "candidate", "path", "score", "certified", "status", "reason")
         best = self.history.best
         self.lab.note(
             "experiment",
-            n=row.n,
-            agent=row.agent,
             agents=self.terms.agents,
-            candidate=row.candidate,
-            path=row.path,
-            score=row.score,
-            certified=row.certified,
-            status=row.status,
-            reason=row.reason,
             best=None if best is None else self.history.decisive_score(best),
+            **{name: getattr(row, name) for name in names},
         )
 
 
@@ -307,12 +301,9 @@ def measured_row(row: ExperimentRow, rollout: Rollout, history: History) -> Expe
     if verified and worst.ok and certified is None:
         reason = "not_certified"
     complete = len(scores) == len(observations) and bool(scores)
-    return ExperimentRow(
-        row.n,
-        row.agent,
-        row.ticket,
-        rollout.candidate.id,
-        path=row.path,
+    return replace(
+        row,
+        candidate=rollout.candidate.id,
         score=sum_floats(scores) / len(scores) if complete else None,
         certified=certified,
         status=status,
@@ -320,7 +311,6 @@ def measured_row(row: ExperimentRow, rollout: Rollout, history: History) -> Expe
         metrics=_metric_means(observations),
         feedback=worst.feedback[:4000],  # characters of a row's feedback
         seconds=sum_floats(observation.seconds for observation in observations),
-        note=row.note,
         parents=row.parents or rollout.candidate.parents,
         origin=rollout.candidate.origin.operator,
         trust=weakest_trust(observation.trust for observation in observations if observation.ok),

@@ -10,7 +10,7 @@ import msgspec
 from culmen.core.evaluation import LEVELS, OUTPUT, Case, Observation
 from culmen.core.json import JsonObject
 from culmen.core.task import Objective
-from culmen.extensions.web.runs import Digest
+from culmen.extensions.web.runs import Digest, fields_of
 from culmen.store import views
 from culmen.store.codec import encode_value
 from culmen.store.evidence import MODELLED
@@ -29,11 +29,8 @@ def candidates_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     best = views.best_result(run.run)
     return {
         "rows": candidate_table_rows(run, page.rows),
-        "total": page.total,
-        "all": page.all,
-        "offset": query.offset,
-        "limit": query.limit,
-        "sort": query.sort,
+        **fields_of(page, "total", "all"),
+        **fields_of(query, "offset", "limit", "sort"),
         "order": "desc" if query.descending else "asc",
         "sorts": views.SORTS if page.all > MODELLED else views.SORTS + views.LOOKED_UP,
         "facets": run.memoise_result(
@@ -69,16 +66,9 @@ def candidate_table_rows(run: Digest, lines: Sequence[ListedCandidate]) -> list[
     """Rows of the table; `dollars` is a candidate's share of the cost of its request."""
     spent = _request_dollars(run, lines)
     return [
-        {
-            **candidate_statistics(listed.row, run.meta.task.objective),
-            "island": listed.island,
-            "note": listed.note,
-        }
-        | {
-            "seconds": listed.seconds,
-            "size": listed.size,
-            "dollars": spent.get(listed.row.seq, 0.0) / listed.among,
-        }
+        candidate_statistics(listed.row, run.meta.task.objective)
+        | fields_of(listed, "island", "note", "seconds", "size")
+        | {"dollars": spent.get(listed.row.seq, 0.0) / listed.among}
         for listed in lines
     ]
 
@@ -115,27 +105,15 @@ def candidate_statistics(row: CandidateRow, objective: Objective) -> JsonObject:
         lowest, highest = objective.bounds
         low = row.mean - row.margin if lowest is None else max(lowest, row.mean - row.margin)
         high = row.mean + row.margin if highest is None else min(highest, row.mean + row.margin)
-    return {
-        "id": row.id,
-        "seq": row.seq,
-        "operator": row.operator,
-        "model": row.model,
-        "parents": list(row.parents),
-        "count": row.count,
-        "mean": row.mean,
-        "se": row.se,
-        "margin": row.margin,
-        "fresh": row.fresh,
-        "expected": row.expected,
-        "search_mean": row.search_mean,
-        "search_count": row.search_count,
-        "low": low,
-        "high": high,
-        "failed": row.failed,
-        "trust": row.trust,
-        "statuses": row.statuses,
-        "status": candidate_status(row),
-    }
+    more = {"parents": list(row.parents), "low": low, "high": high}
+    return fields_of(row, *_STATISTICS) | more | {"status": candidate_status(row)}
+
+
+_STATISTICS = (
+    *("id", "seq", "operator", "model", "count", "mean", "se", "margin", "fresh", "expected"),
+    *("search_mean", "search_count", "failed", "trust", "statuses"),
+)
+"""Fields of a candidate's row that its page and the table show as they are."""
 
 
 def candidate_status(row: CandidateRow) -> str:
@@ -154,26 +132,18 @@ def candidate_detail_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     beside = _beside(run, name, best) if len(run.meta.task.cases) > 1 else {}
     return {
         **candidate_statistics(detail.row, run.meta.task.objective),
+        **fields_of(origin, "island", "rank", "weight", "note"),
+        **fields_of(detail, "parts", "outcomes", "hypothesis", "prompt", "reply", "among"),
         "digest": detail.candidate.digest,
-        "island": origin.island,
-        "rank": origin.rank,
-        "weight": origin.weight,
-        "note": origin.note,
-        "parts": detail.parts,
         "children": list(detail.children),
         "ancestors": [_ancestor_row(step) for step in views.lineage_steps(run.run, name)[:-1]],
         "observations": [
             msgspec.to_builtins(each) | {"trust": each.trust or LEVELS[-1], "phase": phase}
             for each, phase in zip(detail.observations, detail.phases, strict=True)
         ],
-        "outcomes": detail.outcomes,
         "cases": _case_rows(run, detail, views.case_means(run.run, list(beside))),
         "beside": beside,
-        "hypothesis": detail.hypothesis,
-        "prompt": detail.prompt,
-        "reply": detail.reply,
         "usage": msgspec.to_builtins(detail.usage) | {"tokens": detail.usage.tokens},
-        "among": detail.among,
         "language": run.meta.task.surface.language,
         "direction": run.meta.task.objective.direction,
         "best": best == name,
@@ -201,14 +171,7 @@ def resolve_candidate(run: Digest, name: str) -> str:
 
 
 def _ancestor_row(step: views.Step) -> JsonObject:
-    row = step.row
-    return {
-        "id": row.id,
-        "mean": row.mean,
-        "operator": row.operator,
-        "gain": step.gain,
-        "note": step.note,
-    }
+    return fields_of(step.row, "id", "mean", "operator") | fields_of(step, "gain", "note")
 
 
 _CUT = 300  # characters of an input, a target and an answer in the table of cases

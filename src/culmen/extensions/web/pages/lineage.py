@@ -221,11 +221,11 @@ def _node_columns(run: Digest, family: _Family, places: Iterable[int]) -> JsonOb
         "others": [list(node.others) for node in nodes],
         "means": [node.mean for node in nodes],
         "counts": [node.count for node in nodes],
-        "failed": [node.failed for node in nodes],
         "evaluations": [run.evaluations_at(node.seq) for node in nodes],
-        "operator": [node.operator for node in nodes],
-        "model": [node.model for node in nodes],
-        "island": [node.island for node in nodes],
+        **{
+            name: [getattr(node, name) for node in nodes]
+            for name in ("failed", "operator", "model", "island")
+        },
         "kids": [len(family.children.get(place, ())) for place in places],
         "sizes": [family.size[place] for place in places],
         "tops": [family.top[place] for place in places],

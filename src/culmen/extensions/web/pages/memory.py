@@ -84,7 +84,7 @@ def _embedding_panels(run: Digest) -> list[JsonObject]:
             "explained": explained,
             "total": total,
             "net": {
-                KNOWN["memory", name]: net[name]
+                KNOWN[f"memory {name}"]: net[name]
                 for name in ("size", "refused", "epsilon")
                 if name in net
             },
@@ -169,16 +169,11 @@ def _most_used_panels(run: Digest) -> list[JsonObject]:
             row["repeats" if note.body.get("action") == "again" else "requests"] += 1
             row["gain promised last"] = float(note.body.get("gain") or 0.0)
     rows = sorted(used.values(), key=lambda row: -(row["requests"] + row["repeats"]))
-    if not rows:
-        return []
-    return [
-        {
-            "kind": "list",
-            "title": "Candidates used most",
-            "rows": rows[:_FRONT],
-            "count": len(rows),
-        }
-    ]
+    return [_list_panel("Candidates used most", rows, _FRONT)] if rows else []
+
+
+def _list_panel(title: str, rows: list[JsonObject], most: int = _LISTED) -> JsonObject:
+    return {"kind": "list", "title": title, "rows": rows[:most], "count": len(rows)}
 
 
 def _idea_panels(run: Digest) -> list[JsonObject]:
@@ -191,9 +186,7 @@ def _idea_panels(run: Digest) -> list[JsonObject]:
     rows = [
         {"island": island, **idea} for island, ideas in sorted(newest.items()) for idea in ideas
     ]
-    if not rows:
-        return []
-    return [{"kind": "list", "title": "Idea pool", "rows": rows[:_LISTED], "count": len(rows)}]
+    return [_list_panel("Idea pool", rows)] if rows else []
 
 
 def _other_note_panels(run: Digest) -> list[JsonObject]:
@@ -209,14 +202,7 @@ def _other_note_panels(run: Digest) -> list[JsonObject]:
             panels.append({"kind": "facts", "title": kind, "facts": facts})
         for name, value in body.items():
             if _is_table(value) and name != "ideas":
-                panels.append(
-                    {
-                        "kind": "list",
-                        "title": f"{kind}: {name}",
-                        "rows": value[:_LISTED],
-                        "count": len(value),
-                    }
-                )
+                panels.append(_list_panel(f"{kind}: {name}", value))
     return panels
 
 

@@ -19,8 +19,9 @@ from culmen.extensions.web.labels import read_labels
 from culmen.extensions.web.pages.added import added_titles
 from culmen.extensions.web.pages.lineage import score_domain
 from culmen.extensions.web.pages.trust import belief_marks
-from culmen.extensions.web.runs import Digest
+from culmen.extensions.web.runs import Digest, fields_of
 from culmen.report import sentences, story
+from culmen.report.facts import result_document
 from culmen.report.figures import margin_decimals
 from culmen.report.summary import failure_output, summarize_run
 from culmen.report.words import describe_entry
@@ -28,16 +29,6 @@ from culmen.store import sidecar, views
 from culmen.store.address import read_pointer
 from culmen.store.views import RunStatus
 
-_COMBINED = (
-    "score",
-    "se",
-    "margin",
-    "search_score",
-    "initial",
-    "challenger",
-    "gain",
-    "gain_margin",
-)
 _KINDS = ("done", "note", "torn", "stop", "state", "tell")
 # characters of a part, before and after, beyond which only the candidate's page shows its change
 _BOOK = 60_000
@@ -228,15 +219,8 @@ def _leader_course(run: Digest) -> list[JsonObject]:
     """The leader over time: its expected score with the 95 % interval."""
     points = views.leader_course(run.run, run.meta)
     return [
-        {
-            "evaluations": point.evaluations,
-            "seconds": point.elapsed,
-            "dollars": dollars,
-            "candidate": point.candidate,
-            "score": point.score,
-            "low": point.low,
-            "high": point.high,
-        }
+        fields_of(point, "evaluations", "candidate", "score", "low", "high")
+        | {"seconds": point.elapsed, "dollars": dollars}
         for point, dollars in zip(points, run.dollars_at([point.seq for point in points]))
     ]
 
@@ -248,14 +232,8 @@ def _search_evaluations(run: Digest) -> list[JsonObject]:
     """
     found = views.search_evaluations(run.run, _CELLS)
     return [
-        {"evaluations": each.n, "seconds": each.elapsed, "dollars": dollars}
-        | {
-            "score": each.score,
-            "count": each.count,
-            "status": each.status,
-            "candidate": each.candidate,
-        }
-        | {"operator": each.operator, "model": each.model, "island": each.island}
+        fields_of(each, "score", "count", "status", "candidate", "operator", "model", "island")
+        | {"evaluations": each.n, "seconds": each.elapsed, "dollars": dollars}
         for each, dollars in zip(found, run.dollars_at([each.seq for each in found]))
     ]
 
@@ -328,41 +306,29 @@ def head_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
     return run_facts(views.run_status(run.run), run)
 
 
+_FACTS = (
+    *("run", "reason", "error", "direction", "evaluations", "candidates", "isolation", "models"),
+    *("workers", "seed", "created"),
+)
+
+
 def run_facts(now: RunStatus, run: Digest) -> JsonObject:
     """Facts about the run on every page."""
     return {
-        "run": now.run,
-        "name": run.name,
+        **fields_of(now, *_FACTS),
+        **fields_of(run, "name", "strategy"),
         "task": run.meta.task.label,
-        "strategy": run.strategy,
         "state": now.shown_state,
         "label": sentences.state_label(now.shown_state, now.reason),
         "over": now.state == "finished",
         "ended": sentences.end_reason(now),
-        "reason": now.reason,
-        "error": now.error,
-        "direction": now.direction,
-        "evaluations": now.evaluations,
-        "candidates": now.candidates,
         "elapsed": now.elapsed_seconds,
-        "best": None if now.best is None else _result_document(now.best),
-        "isolation": now.isolation,
-        "models": now.models,
-        "workers": now.workers,
-        "seed": now.seed,
-        "tags": (labels := read_labels(run.run)).tags,
-        "remark": labels.remark,
-        "created": now.created,
+        "best": None if now.best is None else result_document(now.best),
+        **fields_of(read_labels(run.run), "tags", "remark"),
         "owner": None if now.owner is None else str(now.owner),
         "path": str(read_pointer(run.run) or now.path),
         "added": added_titles(run),
     }
-
-
-def _result_document(best: RunResult) -> JsonObject:
-    """The result as plain data; a front has no combined score, as its weights are not given."""
-    document = msgspec.to_builtins(best)
-    return document | dict.fromkeys(_COMBINED) if best.front else document
 
 
 def spending_facts(now: RunStatus) -> JsonObject:
@@ -392,14 +358,8 @@ def progress_series(run: Digest, steps: tuple[int, int] = views.FINE) -> list[Js
     """The best candidate against evaluations, active seconds and known dollars."""
     points = views.progress_points(run.run, steps)
     return [
-        {
-            "evaluations": point.evaluations,
-            "seconds": point.elapsed,
-            "dollars": dollars,
-            "score": point.mean,
-            "count": point.count,
-            "candidate": point.candidate,
-        }
+        fields_of(point, "evaluations", "count", "candidate")
+        | {"seconds": point.elapsed, "dollars": dollars, "score": point.mean}
         for point, dollars in zip(points, run.dollars_at([point.seq for point in points]))
     ]
 
@@ -432,11 +392,8 @@ def _latest_events(run: Digest) -> list[Event]:
 def _event_row(event: Event) -> JsonObject:
     entry = event.entry
     return {
-        "seq": event.seq,
-        "time": event.time,
-        "elapsed": entry.elapsed,
-        "kind": entry.kind,
-        "effect": entry.effect,
+        **fields_of(event, "seq", "time"),
+        **fields_of(entry, "elapsed", "kind", "effect"),
         "words": describe_entry(entry),
         "candidate": getattr(entry.result, "candidate", ""),
     }

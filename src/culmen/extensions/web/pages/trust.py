@@ -11,7 +11,7 @@ from culmen.core.evaluation import MEANINGS, SIGNS, meets_trust_level
 from culmen.core.json import JsonObject
 from culmen.core.result import RunResult
 from culmen.extensions.web.pages.candidates import candidate_statistics
-from culmen.extensions.web.runs import Digest
+from culmen.extensions.web.runs import Digest, fields_of
 from culmen.report.facts import result_facts
 from culmen.report.figures import join_nonempty, margin_decimals, number_text, traces_line
 from culmen.report.sentences import (
@@ -83,8 +83,7 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "gap_note": _gap_note(winner, now.direction),
         "finalists": _finalist_rows(run, now),
         "split": winner.get("split", "") if winner else "",
-        "statuses": now.statuses,
-        "failures": now.failures,
+        **fields_of(now, "statuses", "failures", "direction", "state"),
         "signs": _sign_rows(integrity),
         "signed": {
             "all": integrity.signs,
@@ -94,8 +93,6 @@ def trust_page(run: Digest, params: Mapping[str, str]) -> JsonObject:
         "limits": msgspec.to_builtins(about.task.limits),
         "bounds": list(about.task.objective.bounds),
         "known": getattr(about.task.objective, "known", None),
-        "direction": now.direction,
-        "state": now.state,
         "ended": end_reason(now),
     }
 

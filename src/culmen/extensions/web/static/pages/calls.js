@@ -51,7 +51,6 @@ function sums(doc) {
     ["tokens out", count(total.output)],
     ["answered from the cache", total.cached ? `${count(total.cached)} (${percent(total.cached / asked)})` : "none"],
     ["retries", count(total.retries)],
-    doc.sampled ? ["spending, failures on the way and durations", `reckoned from ${count(doc.sampled)} events, evenly spread`] : null,
     doc.lost.calls ? ["cut off by a crash", `up to ${plural(doc.lost.calls, "call")}, ${dollars(doc.lost.dollars)}`] : null,
   ]));
 }

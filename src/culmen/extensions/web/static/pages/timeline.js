@@ -30,10 +30,10 @@ function inShort(doc, ctx) {
     button("Whole run", 0, doc.whole, part));
   return section(part ? `${clock(doc.from)} to ${clock(doc.to)}` : "Whole run", { wide: true, aside, note: `In active seconds: a paused run uses none.${ctx.data.live ? "" : " A report shows the whole run; culmen ui shows any part of it."}` }, facts([
     ["shown", duration(doc.to - doc.from)],
-    ["effects", doc.sampled ? `about ${count(doc.count)}` : count(doc.count)],
+    ["effects", count(doc.count)],
     ["workers", count(doc.workers)],
     ["workers busy", percent(doc.busy)],
-    doc.sampled ? ["reckoned from", `${count(doc.sampled)} events, evenly spread`] : ["times without an evaluation", doc.gaps.count ? `${count(doc.gaps.count)}, ${duration(doc.gaps.seconds)} together` : "none"],
+    ["times without an evaluation", doc.gaps.count ? `${count(doc.gaps.count)}, ${duration(doc.gaps.seconds)} together` : "none"],
     ["sessions", count(Math.max(1, doc.sessions.length - 1))],
   ]));
 }
@@ -77,7 +77,6 @@ function lanes(doc, ctx) {
 }
 
 function gaps(doc, ctx) {
-  if (doc.sampled) return section("Without an evaluation", { wide: true }, empty("This stretch is too long to look for them. Look closer."));
   if (!doc.gaps.longest.length) return section("Without an evaluation", { wide: true }, empty("There was always one running."));
   const rows = doc.gaps.longest.map((gap) => h("tr", {}, cell(clock(gap.from)), cell(clock(gap.to)), cell(duration(gap.to - gap.from)),
     h("td", {}, ctx.data.live && h("a", { href: ctx.href("timeline", { from: Math.max(0, gap.from - (gap.to - gap.from)).toFixed(2), to: (gap.to + (gap.to - gap.from)).toFixed(2) }) }, "look"))));
