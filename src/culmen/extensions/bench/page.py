@@ -73,7 +73,7 @@ def _run_row(run: Digest, axis: str) -> JsonObject:
         ),
         "seed": now.seed,
         "state": now.state,
-        "label": state_label(now.shown_state, now.reason),
+        "label": state_label(now.state, now.reason),
         "front": front,
         "direction": now.direction,
         "score": best.value if best else None,
