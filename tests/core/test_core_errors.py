@@ -14,7 +14,7 @@ FIXES = [
     ("culmen runs fork RUN --budget calls=9; then go on", ""),
     ("pip install --upgrade culmen", ""),
     ("--set backend.address=local", ""),
-    ("move '/home/me/x --workers 1/a.csv' away", "workers='1/a.csv'"),
+    ("move '/home/me/x --workers 1/a.csv' away", "workers="),
 ]
 
 

@@ -158,7 +158,7 @@ def ids_best_first(
 
     Candidates that cannot be the best come last: scored, failed, never evaluated ones.
     """
-    keys = f"{UNSCORED}, t.candidate IS NULL, t.first, c.seq, c.id"
+    keys = f"{_UNSCORED}, t.candidate IS NULL, t.first, c.seq, c.id"
     names = select_ids(connection, where, values, keys)
     ranked = scores.ranked_ids(0, scores.ranked_count)
     ranks = {escape_text(name): rank for rank, name in enumerate(ranked)}
@@ -206,7 +206,7 @@ def candidate_detail(
 
 
 _WITH_TALLY = "FROM candidate c LEFT JOIN tally t ON t.candidate = c.id"
-UNSCORED = "CASE WHEN coalesce(t.count, 0) = 0 THEN 1 ELSE 0 END"
+_UNSCORED = "CASE WHEN coalesce(t.count, 0) = 0 THEN 1 ELSE 0 END"
 # Candidates with their tallies; NULLs for candidates never evaluated.
 _SUMS = ", ".join(f"t.{name}" for name in TABLES["tally"] if name not in ("candidate", "first"))
 _ROWS = (
@@ -231,8 +231,8 @@ def _order_keys(order: Order, direction: str) -> str:
     """The keys of an order in SQL; candidates that were never evaluated come last."""
     falls, rises = ("DESC", "ASC") if direction == "max" else ("ASC", "DESC")
     keys = {
-        "score": f"{UNSCORED}, t.mean {falls}, c.seq, c.id",
-        "worst": f"{UNSCORED}, t.mean {rises}, c.seq, c.id",
+        "score": f"{_UNSCORED}, t.mean {falls}, c.seq, c.id",
+        "worst": f"{_UNSCORED}, t.mean {rises}, c.seq, c.id",
         "count": "coalesce(t.count, 0) DESC, c.seq, c.id",
         "new": "c.seq DESC, c.id",
         "old": "c.seq, c.id",

@@ -17,7 +17,6 @@ from culmen.store.evidence import MODELLED, Scores
 from culmen.store.reader import PAGE, blobs_in
 from culmen.store.sql import Connection
 from culmen.store.views.candidates import (
-    UNSCORED,
     CandidateRow,
     fetch_rows,
     ids_best_first,
@@ -221,8 +220,9 @@ def _page_ids(
     elif query.sort in (*LOOKED_UP, "island"):
         ids = _looked_up(connection, query, where, values, scores, dollars)
     else:
-        missing, key = _sort_keys(connection, query.sort)
-        order = f"{missing}, {key} {'DESC' * query.descending}, c.seq, c.id"
+        # those without a value come last in either direction, ties in order of appearance
+        key = _sort_key(connection, query.sort)
+        order = f"{key} IS NULL, {key} {'DESC' * query.descending}, c.seq, c.id"
         ids = select_ids(connection, where, values, order)
     return ids[first:end], len(ids)
 
@@ -277,18 +277,14 @@ def _conditions(
     return where, values
 
 
-def _sort_keys(connection: Connection, sort: str) -> tuple[str, str]:
-    """Keys in SQL: 1 or true for candidates without a value, and the value of the others.
-
-    Candidates without a value come last in either direction; ties are in order of appearance.
-    """
-    never = "c.seq IS NULL"
+def _sort_key(connection: Connection, sort: str) -> str:
+    """The key of a sort in SQL, NULL for candidates without a value."""
     if sort in ("mean", "trust"):
-        return UNSCORED, "t.mean" if sort == "mean" else "coalesce(t.trust, -1)"
+        return f"CASE WHEN t.count > 0 THEN coalesce(t.{sort}, -1) END"
     if sort in ("count", "failed"):
-        return never, f"coalesce(t.{sort}, 0)"
-    text = f"c.{sort} {connection.dialect.byte_order}"
-    return (never, "c.seq") if sort == "seq" else (f"c.{sort} = ''", text)
+        return f"coalesce(t.{sort}, 0)"
+    text = f"nullif(c.{sort}, '') {connection.dialect.byte_order}"
+    return "c.seq" if sort == "seq" else text
 
 
 def _looked_up(
@@ -299,7 +295,7 @@ def _looked_up(
     scores: Scores,
     dollars: Mapping[int, float],
 ) -> list[str]:
-    """Ids by island or a key of `LOOKED_UP`, with missing values and ties as in `_sort_keys`."""
+    """Ids by island or a key of `LOOKED_UP`, with missing values and ties as in `_page_ids`."""
     names = select_ids(connection, where, conditions)
     if len(names) > MODELLED and query.sort != "island":
         fix = f"filter first, or sort by one of {', '.join(SORTS)}"
