@@ -250,7 +250,7 @@ def python(run: Run) -> Claims:
     study = culmen.Study.open(run.path)
     status = printed_document("status", run.path)
     yield from same("Study.status", as_json(study.status), status, "best", "strategy", "state")
-    yield Claim("Study.status: state", study.status.shown_state, status["state"])
+    yield Claim("Study.status: state", study.status.state, status["state"])
     yield from same("Study.status.best", as_json(study.status.best), status["best"])
     rows = {
         row["id"]: row for row in run.page(candidate_pages.candidates_page, limit="500")["rows"]

@@ -5,6 +5,7 @@ They are reported before a run is made or money is spent.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import culmen
+from culmen.cli.main import main
 from culmen.core.errors import NothingScored, UserError
 from culmen.core.options import parse_amount
 from culmen.core.task import Limits, check_limits
@@ -96,6 +98,20 @@ def test_an_evaluator_that_always_fails_stops_the_run_before_a_model_is_asked(ev
     assert model.calls == 0 and NothingScored.exit_code == 1
     now = views.run_status(next(Path().glob("runs/*")))
     assert now.reason == "initial_fails" and now.evaluations == 3
+
+
+def test_a_search_without_a_score_has_failed_on_every_surface(capsys):
+    with pytest.raises(NothingScored):
+        culmen.optimize(SEED, evaluator=broken, budget=20, progress=False)
+    run = next(Path().glob("runs/*"))
+    now = culmen.Study.open(run).status
+    assert (now.state, now.recorded, now.is_finished) == ("failed", "finished", True)
+    assert [line.state for line in views.list_runs()] == [now.state]
+    assert "state        failed" in str(now)
+    assert main(["status", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == now.state
+    assert main(["resume", str(run)]) == 1  # there is nothing left to do in it
+    assert "finished" in capsys.readouterr().err
 
 
 def test_the_error_has_the_evaluators_own_traceback_and_the_line_to_change():
@@ -377,6 +393,7 @@ def test_a_number_as_seed_is_told_the_name_of_the_random_seed(place):
 LOOP = """
 import time
 import culmen
+from culmen.cli.main import main
 
 def slow(program):
     time.sleep(0.02)

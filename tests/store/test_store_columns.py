@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -25,7 +24,6 @@ from culmen.store.database import open_snapshot
 from culmen.store.journal import SqlJournal
 from culmen.store.transfer import recover_run
 from culmen.store.views import CandidateQuery, course
-from culmen.store.views.listing import float_ranks, text_words
 from tests.store.runs import address, new_run, observed, proposed
 
 pytestmark = pytest.mark.usefixtures("each_store")
@@ -268,16 +266,3 @@ def pages(run) -> list[object]:
             {key: value for key, value in document.items() if key not in ("path", "in_flight")}
         )
     return found
-
-
-@given(
-    st.lists(st.floats(allow_nan=False)),
-    st.lists(st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"a"))),
-)
-def test_numbers_to_sort_by_sort_as_the_values_do(numbers, texts):
-    ranks = float_ranks(np.array(numbers, float)).tolist()
-    assert sorted(range(len(numbers)), key=ranks.__getitem__) == sorted(
-        range(len(numbers)), key=numbers.__getitem__
-    )
-    words = list(zip(*(each.tolist() for each in text_words(np.array(texts or [b"a"])))))
-    assert [b for _, b in sorted(zip(words, texts))] == sorted(texts)

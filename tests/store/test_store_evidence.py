@@ -280,7 +280,7 @@ def test_the_best_before_a_sign_is_not_one_that_showed_its_own_later(tmp_path):
     journal.append([observed(5, second, 2.0, signs=grave)])
     assert views.run_status(journal.run_dir).best_before_first_finding.id == first.id
     with open_snapshot(journal.run_dir) as connection:
-        assert result_before(connection, journal.run_dir, 2) is None
+        assert result_before(connection, 2) is None
     journal.close()
 
 
@@ -356,7 +356,7 @@ def test_many_who_look_at_once_see_one_evidence(tmp_path):
     assert all(each == found[0] == as_observed(journal).result() for each in found)
     with (
         open_snapshot(journal.run_dir) as connection,
-        evidence_of(connection, journal.run_dir) as run,
+        evidence_of(connection) as run,
     ):
         assert run.evidence.account.made == 201
     journal.close()

@@ -91,7 +91,7 @@ def templates(
             {"templates": slots}, lambda screen: screen.print_table(["template", "slots"], rows)
         )
     if folder.exists() and any(folder.iterdir()):
-        raise UserError("this folder is not empty", where=str(folder), fix="name another one")
+        raise UserError("this folder is not empty", where=folder, fix="name another one")
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / f"{name}.md").write_text(text, encoding="utf-8")

@@ -63,16 +63,14 @@ def export(
         and target.exists()
         and (not target.is_dir() or any(target.iterdir()))
     ):
-        raise UserError(
-            "the folder is not empty", where=str(target), fix="name a new folder with --out"
-        )
+        raise UserError("the folder is not empty", where=target, fix="name a new folder with --out")
     try:
         written = write(path, form, "-" if target is None else target, count=best)  # pyright: ignore[reportArgumentType]
     except OSError as error:
         if target is None:
             raise
         raise UserError(
-            f"cannot write: {error.strerror}", where=str(target), fix="name another path"
+            f"cannot write: {error.strerror}", where=target, fix="name another path"
         ) from None
     data = {"run": path.name, "format": form, "out": str(target), "written": written}
     text = "" if target is None else f"wrote {count_text(written, _UNITS[form])} to {target}"

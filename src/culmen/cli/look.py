@@ -90,7 +90,7 @@ def best(
     result = views.best_result(path)
     if result is None:
         raise UserError(
-            "nothing has scored yet", where=str(path), fix=f"culmen show {run_name(path)} --log"
+            "nothing has scored yet", where=path, fix=f"culmen show {run_name(path)} --log"
         )
     front, chosen = views.pareto_front(path), result.id
     if front is None and (weights or limit):
@@ -136,7 +136,7 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
         if root not in path.parents:
             raise UserError(
                 f"the part '{name}' would lie outside the folder",
-                where=str(root),
+                where=root,
                 fix="culmen runs export",
             )
         try:
@@ -145,7 +145,7 @@ def _write_parts(parts: dict[str, str], folder: Path) -> list[Path]:
         except OSError as error:
             raise UserError(
                 f"cannot write {path.name}: {error.strerror}",
-                where=str(root),
+                where=root,
                 fix="name another folder",
             ) from None
         written.append(path)

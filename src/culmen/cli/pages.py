@@ -103,7 +103,7 @@ def show_status(screen: Screen, now: RunStatus, path: Path) -> None:
     owner = "" if now.owner is None else f"by {now.owner}"
     ended = sentences.end_reason(now)
     reason = owner if now.state == "running" else ended
-    screen.print_heading(now.run, now.shown_state + (f": {reason}" if reason else ""))
+    screen.print_heading(now.run, now.state + (f": {reason}" if reason else ""))
     models = (name if role == "default" else f"{role}={name}" for role, name in now.models.items())
     limit = "" if now.budget.seconds is None else f" of {duration_text(now.budget.seconds)}"
     further = now.evaluations - sum(now.statuses.values())  # these have no status of their own
@@ -298,7 +298,7 @@ def _faults_text(now: RunStatus, path: Path) -> str:
 
 def exit_code(now: RunStatus) -> int:
     """Exit code for the end of a run."""
-    if now.state == "finished":
+    if now.is_finished:
         is_sound = now.best is not None and now.best.has_verdict and not now.is_unanswered
         return FINDINGS if now.reason == "integrity" or not is_sound else 0
     return INTERRUPTED
@@ -314,7 +314,6 @@ def status_document(now: RunStatus, path: Path) -> JsonObject:
     strategy, summary = strategy_name(now.strategy), summarize_run(path, now)
     return {
         **plain,
-        "state": now.shown_state,
         "strategy": strategy,
         "result": "" if now.best is None else summary.result,
         "summary": summary,

@@ -249,7 +249,7 @@ def run_study(
         if not study.path.exists():  # a run that could not begin is removed
             raise
         # of a finished search, the end of the run says it, beside what it cost
-        if not isinstance(error, NoAnswer) or study.status.state != "finished":
+        if not isinstance(error, NoAnswer) or not study.status.is_finished:
             error.fix = _next_step(error, run_name(study.path))
             raise
     except KeyboardInterrupt:
@@ -286,7 +286,7 @@ def _finished_answer(screen: Screen, path: Path) -> Answer | None:
     from culmen.store import views
 
     now = views.run_status(path)
-    if now.state != "finished":
+    if not now.is_finished:
         return None
     answer = pages.end_answer(path, {"at_most": limits_data(views.run_meta(path))})
     if not screen.as_json:

@@ -184,7 +184,7 @@ class CommandFlags:
             return path
         if path is not None:
             raise UserError(
-                "a task and a command are two evaluators", where=str(path), fix="leave one out"
+                "a task and a command are two evaluators", where=path, fix="leave one out"
             )
         from culmen.tasks.loading import command_task
 
@@ -424,7 +424,7 @@ def find_candidate(run: Path, candidate: str) -> str:
         best = views.best_result(run)
         if best is None:
             raise UserError(
-                "nothing has scored yet", where=str(run), fix=f"culmen show {run_name(run)} --log"
+                "nothing has scored yet", where=run, fix=f"culmen show {run_name(run)} --log"
             )
         return best.id
     if candidate == "seed":
@@ -432,7 +432,7 @@ def find_candidate(run: Path, candidate: str) -> str:
         if not initial:
             raise UserError(
                 "this run began without an initial program",
-                where=str(run),
+                where=run,
                 fix=f"culmen show {run_name(run)} best",
             )
         return initial

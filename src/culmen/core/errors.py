@@ -17,17 +17,14 @@ from typing import NamedTuple
 
 # of words of others: an interpreter prints an error's text to the terminal as it is
 _CONTROLS = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f]")
-# a command of a shell, which stays, or an option with its value
+# a command of a shell, or an option with its value
 _OPTION = re.compile(
     r"\b(?:culmen|pip) [^;]*|--(?:set )?(?!set\b)([a-z]\w*)[ =]"
     r"((?!(?:and|or)\b)(?:[^\s;,()]|\([^)]*\))+)"
 )
 
 
-def _as_keyword(option: re.Match[str]) -> str:
-    name, value = option.groups()
-    if not name:
-        return option[0]
+def _as_keyword(name: str, value: str) -> str:
     return f"{name}={'True' if value == 'on' else value if value.isdecimal() else repr(value)}"
 
 
@@ -46,15 +43,18 @@ class UserError(CulmenError):
 
     exit_code = 2
 
-    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+    def __init__(self, what: str, *, where: object = "", fix: str = "") -> None:
         super().__init__(what)
-        self.what, self.where, self.fix = what, where, fix
+        self.what, self.where, self.fix = what, str(where), fix
 
     def __str__(self) -> str:
-        """The three in lines, as Python shows them: options of the command line as keywords."""
-        where, fix = self.where and f"  where: {self.where}", self.fix and f"  next:  {self.fix}"
-        lines = (self.what, where, _OPTION.sub(_as_keyword, fix))
-        text = "\n".join(line for line in lines if line)
+        """The three in lines, as Python shows them; options of the command line also as keywords.
+
+        The keywords have a line of their own: what is quoted of a user's text stays as it is.
+        """
+        keywords = ", ".join(_as_keyword(*each) for each in _OPTION.findall(self.fix) if each[0])
+        labels = {"  where: ": self.where, "  next:  ": self.fix, "  Python: ": keywords}
+        text = "\n".join([self.what, *(label + line for label, line in labels.items() if line)])
         return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 

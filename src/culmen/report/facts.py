@@ -61,7 +61,8 @@ def result_document(best: RunResult) -> JsonObject:
 class Facts(msgspec.Struct, frozen=True):
     """Facts at one moment; the defaults are those of a finished run of which nothing is known.
 
-    `run` is the run's name in commands; state to `drew` are those of `RunStatus`. `initials`
+    `run` is the run's name in commands; `state` is the one that the journal records, the fields
+    from it to `drew` are those of `RunStatus`. `initials`
     is the number of initial programs, `carried` that of candidates of another run or a pool, which
     a search starts from, too, `form` the evaluator's, `cases` of training cases, `seconds` an
     evaluation's limit; `is_marked`: markers bound what may change; `inherits`: it began with
@@ -281,8 +282,9 @@ def result_facts(run: Path, now: RunStatus | None = None, name: str = "") -> Fac
     now, meta = now or views.run_status(run), views.run_meta(run)
     task, front = meta.task, views.pareto_front(run)
     return Facts(
-        **{field: getattr(now, field) for field in _OF_STATUS if field != "run"},
+        **{field: getattr(now, field) for field in _OF_STATUS if field not in ("run", "state")},
         run=name or run_name(run),
+        state=now.recorded,
         result=now.best,
         front=front,
         objective=task.objective,

@@ -652,7 +652,7 @@ def end_reason(run: Facts | RunStatus) -> str:
     """The reason why a run ended, in words; "" while it runs."""
     if run.state == "running":
         return ""
-    if run.state != "finished":
+    if not run.is_finished:
         return run.error or "nothing is lost"
     left = (run.budget.evaluations or 0) - run.evaluations  # too few for what was next
     rest = f" but for {left:,}" * (run.reason == "evaluations" and left > 0)

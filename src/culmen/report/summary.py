@@ -237,11 +237,11 @@ def check_scored(run: Path) -> None:
     `allow_failing`, or without any evaluation, passes.
     """
     meta, now = views.run_meta(run), views.run_status(run)
-    if now.state == "finished" and now.best is not None and now.is_unanswered:
+    if now.is_finished and now.best is not None and now.is_unanswered:
         worst = next(each for each in now.unanswered if each.is_alone)
         fix = words_for(worst.fault).remedy
         raise NoAnswer(unanswered_text(worst), where=worst.where or worst.model, fix=fix)
-    if meta.allow_failing or now.state != "finished" or now.shown_state != "failed":
+    if meta.allow_failing or not now.is_finished or now.state != "failed":
         return
     first = _first_failure(run)
     if first is None:
@@ -267,7 +267,7 @@ def failure_output(run: Path, now: RunStatus) -> str:
 
     Else the error that ended the run, if it has several lines; "" for other runs.
     """
-    if now.shown_state != "failed":
+    if now.state != "failed":
         return ""
     if now.error:
         return now.error if "\n" in now.error.strip() else ""

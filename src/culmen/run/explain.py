@@ -105,7 +105,7 @@ def _find_mark(run: Path, wanted: str) -> EvaluationMark:
     if latest is None:
         raise UserError(
             "no evaluation has finished yet",
-            where=str(run),
+            where=run,
             fix=f"culmen show {run_name(run)} --log",
         )
     if not wanted:
@@ -130,14 +130,14 @@ def _candidate_mark(run: Path, wanted: str, count: int) -> EvaluationMark:
                 raise
             raise UserError(
                 f"there is no evaluation {wanted}: {numbers}",
-                where=str(run),
+                where=run,
                 fix=f"culmen show {run_name(run)} {count} --explain",
             ) from error
     found = views.evaluation_mark(run, candidate=id)
     if found is None:
         raise UserError(
             f"candidate {id} was never evaluated, so there is no decision to explain",
-            where=str(run),
+            where=run,
             fix=f"culmen show {run_name(run)} {id}",
         )
     return found
@@ -150,13 +150,13 @@ def _named_id(run: Path, name: str) -> str:
         if best is not None:
             return best.id
         raise UserError(
-            "nothing has scored yet", where=str(run), fix=f"culmen show {run_name(run)} --log"
+            "nothing has scored yet", where=run, fix=f"culmen show {run_name(run)} --log"
         )
     if initial := views.initial_program(run):
         return initial
     raise UserError(
         "this run began without an initial program",
-        where=str(run),
+        where=run,
         fix=f"culmen show {run_name(run)} best",
     )
 

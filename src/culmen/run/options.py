@@ -491,7 +491,7 @@ def _seed_parts(seed: Any) -> tuple[dict[str, str], ...]:
         if not path.is_file():
             raise UserError(
                 f"there is no file '{seed}' to take as an initial program",
-                where=str(path.resolve()),
+                where=path.resolve(),
                 fix="check the path",
             )
         return ({path.name: path.read_text(encoding="utf-8")},)

@@ -199,14 +199,14 @@ def load_pool(path: str | Path) -> Pool:
     if file.is_dir():
         raise UserError(
             "this folder is no pool",
-            where=str(file),
+            where=file,
             fix="name a file of culmen runs pool build RUN, or another program's folder of results",
         )
     try:
         if file.stat().st_size > MOST_BYTES:
             raise UserError(
                 "the pool is too large",
-                where=str(file),
+                where=file,
                 fix=f"at most {MOST_BYTES >> 20} MB are read",
             )
         pool = msgspec.json.decode(file.read_bytes(), type=Pool)
@@ -215,16 +215,14 @@ def load_pool(path: str | Path) -> Pool:
             "check the path; pools that come with culmen go by their task's name: "
             f"{', '.join(shipped_pools())}"
         )
-        raise UserError(
-            f"cannot read the pool: {error.strerror}", where=str(file), fix=fix
-        ) from None
+        raise UserError(f"cannot read the pool: {error.strerror}", where=file, fix=fix) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(
-            f"this is no pool: {error}", where=str(file), fix="make one: culmen runs pool build RUN"
+            f"this is no pool: {error}", where=file, fix="make one: culmen runs pool build RUN"
         ) from None
     if pool.format != FORMAT:
         raise UserError(
-            f"unknown pool format '{pool.format}'", where=str(file), fix="use a newer culmen"
+            f"unknown pool format '{pool.format}'", where=file, fix="use a newer culmen"
         )
     return pool
 
@@ -249,7 +247,7 @@ def save_pool(pool: Pool, path: str | Path) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise UserError(
-            f"cannot write the pool: {error.strerror}", where=str(file), fix="name another place"
+            f"cannot write the pool: {error.strerror}", where=file, fix="name another place"
         ) from None
 
 

@@ -381,7 +381,7 @@ class ModelChoice(Choice, frozen=True):
         if not found and names and asked.embedder is None:
             raise UserError(
                 "the models file says which models there are, not which to ask",
-                where=str(asked.models),
+                where=asked.models,
                 fix=f'--model {names[0]}, or a table [roles] with default = "{names[0]}"',
             )
         return found or None

@@ -370,7 +370,7 @@ class Study:
         if self._objects is None:
             raise UserError(
                 "this study was opened for reading",
-                where=str(self.path),
+                where=self.path,
                 fix="Study.resume(run).run()",
             )
         from culmen.run import assemble

@@ -109,7 +109,7 @@ def read_pointer(run_dir: Path) -> Address | None:
     except msgspec.DecodeError:
         raise UserError(
             "this file names no database",
-            where=str(run_dir / POINTER),
+            where=run_dir / POINTER,
             fix="look through the address instead: URL#NAME",
         ) from None
 
@@ -171,7 +171,7 @@ def local_folder(address: Address, base: Path | None = None) -> Path:
     if pointer is not None or (folder / FILE).exists():
         raise UserError(
             f"there is another run in '{folder}'",
-            where=str(address),
+            where=address,
             fix="resume it from another folder",
         )
     write_pointer(folder, address)
@@ -256,7 +256,7 @@ def refuse_network(path: Path, kind: str) -> None:
         raise UserError(
             f"a run cannot be kept on a network file system ({kind}): its journal could be "
             "damaged there",
-            where=str(path),
+            where=path,
             fix=(
                 "give a folder on a local disk with --run-dir, or keep the journal in a database: "
                 "--db URL"

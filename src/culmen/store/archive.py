@@ -74,14 +74,14 @@ def archive_run(
     if target.exists():
         raise UserError(
             "there is a file already",
-            where=str(target),
+            where=target,
             fix="move it away, or name another with --out",
         )
     status = views.run_status(run)
-    if status.state != "finished" and not unfinished and status.owner is None:
+    if not status.is_finished and not unfinished and status.owner is None:
         raise UserError(
             f"this run has not finished ({status.state})",
-            where=str(run),
+            where=run,
             fix="culmen runs archive --unfinished takes it so",
         )
     with (
@@ -121,7 +121,7 @@ def restore_archive(file: Path, out: Path) -> Archived:
     """
     if out.exists():
         raise UserError(
-            "there is something already", where=str(out), fix="name another folder with --out"
+            "there is something already", where=out, fix="name another folder with --out"
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     require_local(out.parent)
@@ -129,7 +129,7 @@ def restore_archive(file: Path, out: Path) -> Archived:
         staged = Path(folder) / "run"
         manifest = _verify_archive(file, staged)
         if transfer.table_sums(staged) != manifest.tables:
-            raise JournalDamaged("the tables are not those that were archived", where=str(file))
+            raise JournalDamaged("the tables are not those that were archived", where=file)
         staged.rename(out)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     return Archived(out.name, str(out), manifest.events, file.stat().st_size, size)
@@ -197,19 +197,19 @@ def _verify_archive(file: Path, into: Path | None = None) -> Manifest:
             name = member.name.removeprefix("run/")
             source = tar.extractfile(member) if member.isfile() and name in manifest.files else None
             if source is None:
-                raise JournalDamaged(f"'{member.name}' is not in its manifest", where=str(file))
+                raise JournalDamaged(f"'{member.name}' is not in its manifest", where=file)
             if (
                 _stream_digest(source, into and _path_inside(into, name, file))
                 != manifest.files[name]
             ):
                 raise JournalDamaged(
-                    f"'{name}' was altered", where=str(file), fix="restore the archive from a copy"
+                    f"'{name}' was altered", where=file, fix="restore the archive from a copy"
                 )
             seen.add(name)
     if seen != set(manifest.files):
         missing = ", ".join(sorted(set(manifest.files) - seen)[:5])
         raise JournalDamaged(
-            f"files are missing: {missing}", where=str(file), fix="restore the archive from a copy"
+            f"files are missing: {missing}", where=file, fix="restore the archive from a copy"
         )
     return manifest
 
@@ -226,13 +226,13 @@ _MAGIC = b"\xfd7zXZ\x00"  # of every xz file
 
 def _damaged(file: Path, error: Exception) -> JournalDamaged:
     return JournalDamaged(
-        f"the archive is cut or garbled ({error})", where=str(file), fix="restore it from a copy"
+        f"the archive is cut or garbled ({error})", where=file, fix="restore it from a copy"
     )
 
 
 def _open_archive(file: Path) -> tarfile.TarFile:
     if file.exists() and not file.is_file():  # a pipe would never end
-        raise UserError("this is not a file", where=str(file), fix="culmen runs archive RUN")
+        raise UserError("this is not a file", where=file, fix="culmen runs archive RUN")
     try:
         return tarfile.open(file, "r:xz")
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
@@ -241,7 +241,7 @@ def _open_archive(file: Path) -> tarfile.TarFile:
                 raise _damaged(file, error) from None
         raise UserError(
             f"this is not an archive of a run ({error})",
-            where=str(file),
+            where=file,
             fix="culmen runs archive RUN",
         ) from None
 
@@ -258,7 +258,7 @@ def _parse_manifest(tar: tarfile.TarFile, file: Path) -> Manifest:
     if manifest is None or manifest.format > _FORMAT or FILE not in manifest.files:
         raise UserError(
             "this culmen cannot read this archive",
-            where=str(file),
+            where=file,
             fix="culmen runs archive RUN",
         )
     return manifest
@@ -268,9 +268,9 @@ def _path_inside(folder: Path, name: str, file: Path) -> Path:
     try:
         path = path_inside(folder, name)
     except OutsideFolder as error:
-        raise JournalDamaged(error.what, where=str(file), fix="use another archive") from None
+        raise JournalDamaged(error.what, where=file, fix="use another archive") from None
     if os.path.lexists(path):
-        raise JournalDamaged(f"'{name}' is there twice", where=str(file))
+        raise JournalDamaged(f"'{name}' is there twice", where=file)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -321,9 +321,7 @@ def vacuum_store(run: Path) -> tuple[int, int]:
     is writing the run.
     """
     if not has_run(run):
-        raise UserError(
-            "there is no run here", where=str(run), fix="culmen status lists the latest run"
-        )
+        raise UserError("there is no run here", where=run, fix="culmen status lists the latest run")
     before = stored_bytes(run)
     with translate_errors(run), closing(take_lease(run, None)) as lease:
         address = read_pointer(run)

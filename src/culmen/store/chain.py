@@ -23,7 +23,7 @@ import msgspec
 from culmen.core.errors import JournalDamaged
 from culmen.store.address import read_pointer
 from culmen.store.codec import Blobs, decode_value, escape_text
-from culmen.store.reader import EventRow, lookup_in, translate_decode_errors
+from culmen.store.reader import EventRow, blobs_in, translate_decode_errors
 from culmen.store.sql import Connection
 
 SIZE = 16
@@ -53,7 +53,7 @@ class JournalAltered(JournalDamaged):
         address = read_pointer(run_dir)
         saved = f"culmen runs recover {run_dir}  (saves the first {seq - 1} events into a new run)"
         fix = saved if address is None else "restore the database from the server's own backups"
-        super().__init__(what, where=str(address or run_dir), fix=fix)
+        super().__init__(what, where=address or run_dir, fix=fix)
         self.seq = seq
 
 
@@ -93,20 +93,20 @@ def read_seal(connection: Connection) -> Seal | None:
     return None if row is None else Seal(*row)
 
 
-def check_journal(connection: Connection, run_dir: Path) -> None:
+def check_journal(connection: Connection) -> None:
     """Read the whole journal; raise `JournalAltered` unless it is as culmen wrote it."""
     seal = read_seal(connection)
     if seal is None:
         last = connection.execute("SELECT max(seq) FROM event WHERE hash IS NOT NULL").scalar() or 0
         what = "the record of the journal's last event is missing"
-        raise JournalAltered(what, run_dir, last + 1)
+        raise JournalAltered(what, connection.folder, last + 1)
     meta = connection.execute("SELECT meta FROM run").scalar()
     if meta is None or settings_hash(meta) != seal.settings:
         what = "the run's settings were changed by another program"
-        raise JournalAltered(what, run_dir, seal.seq + 1)
-    kinds = _check_events(connection, run_dir, seal)
+        raise JournalAltered(what, connection.folder, seal.seq + 1)
+    kinds = _check_events(connection, seal)
     if what := _wrong_sum(connection, kinds):
-        raise JournalAltered(what, run_dir, seal.seq + 1)
+        raise JournalAltered(what, connection.folder, seal.seq + 1)
 
 
 def count_intact_events(connection: Connection) -> int | None:
@@ -157,23 +157,24 @@ def _pages(connection: Connection) -> Iterator[Sequence[Row]]:
         after = rows[-1][0]
 
 
-def _check_events(connection: Connection, run_dir: Path, seal: Seal) -> Counter[str]:
+def _check_events(connection: Connection, seal: Seal) -> Counter[str]:
     """Check every event; returns how many of each kind there are."""
     previous, last, kinds = seal.origin, 0, Counter[str]()
-    blobs = Blobs(run_dir / "blobs", lookup_in(connection))
+    blobs = blobs_in(connection)
     for rows in _pages(connection):
         for place, row in enumerate(rows):
             last += 1
             if row[0] != last:
-                raise JournalAltered(f"event {last} of the journal is missing", run_dir, last)
+                what = f"event {last} of the journal is missing"
+                raise JournalAltered(what, connection.folder, last)
             previous = link_hash(previous, row[:_EVENT])
             if previous != row[_HASH]:
                 what = _difference(row, rows[place + 1 : place + 2], seal)
-                raise JournalAltered(what, run_dir, last)
-            with translate_decode_errors(run_dir):
+                raise JournalAltered(what, connection.folder, last)
+            with translate_decode_errors(connection.folder):
                 if not _has_its_score(row, blobs):
                     what = f"the score kept of event {last} is not the one in the event"
-                    raise JournalAltered(what, run_dir, seal.seq + 1)
+                    raise JournalAltered(what, connection.folder, seal.seq + 1)
             kinds[row[2]] += 1
     what = ""
     if last < seal.seq:
@@ -183,7 +184,7 @@ def _check_events(connection: Connection, run_dir: Path, seal: Seal) -> Counter[
     elif previous != seal.hash:
         what = f"the hash recorded for the last event, {last}, is not its own"
     if what:
-        raise JournalAltered(what, run_dir, min(last, seal.seq) + 1)
+        raise JournalAltered(what, connection.folder, min(last, seal.seq) + 1)
     return kinds
 
 

@@ -165,7 +165,7 @@ class Blobs:
             if hashlib.sha256(data).digest() != sha:
                 raise JournalDamaged(
                     f"the text {sha.hex()[:12]} was changed after it was written",
-                    where=str(self._folder.parent),
+                    where=self._folder.parent,
                     fix="restore the run from a copy",
                 )
         for sha in wanted - blobs.keys():
@@ -200,7 +200,7 @@ class Blobs:
             data = b""
         if hashlib.sha256(data).digest() != sha:
             raise JournalDamaged(
-                f"blob {sha.hex()} is missing or altered", where=str(path), fix="restore the file"
+                f"blob {sha.hex()} is missing or altered", where=path, fix="restore the file"
             )
         return data
 

@@ -1,4 +1,4 @@
-"""Columns of a run's rows as arrays, for views that sort, filter or sum over all rows."""
+"""Columns of a run's rows as arrays, for views that draw or sum over all rows."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from culmen.core.candidate import key_of
-from culmen.store.codec import island_in_origin, unescape_text
+from culmen.store.codec import unescape_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from culmen.store.sql import Connection
-
-NO_ISLAND = -(2**63)
 
 Array: TypeAlias = "NDArray[Any]"
 Columns = dict[str, "Array"]
@@ -21,7 +19,7 @@ Columns = dict[str, "Array"]
 
 
 class _Column(NamedTuple):
-    """A column: its type in numpy, `t` for texts of few values or `S` for other texts.
+    """A column: its type in numpy, or `t` for texts of few values.
 
     `source` is the column of the table that it is made of, by `convert`.
     """
@@ -39,11 +37,6 @@ class _Table(NamedTuple):
 
 def _stored_key(name: str) -> int:
     return key_of(unescape_text(name))
-
-
-def _stored_island(origin: bytes) -> int:
-    island = island_in_origin(origin)
-    return NO_ISLAND if island is None else island
 
 
 def _trust_or_none(trust: int | None) -> int:
@@ -76,19 +69,6 @@ TALLIES = _Table(
 )
 """Tallies in the order of first evaluations; `key` is `key_of` a candidate, `trust` -1: none."""
 
-CANDIDATES = _Table(
-    "candidate",
-    "seq, id",
-    {
-        **dict.fromkeys(("id", "parents"), _Column("S")),
-        "seq": _Column("i8"),
-        **dict.fromkeys(("operator", "model"), _Column("t")),
-        "key": _Column("u8", "id", _stored_key),
-        "island": _Column("i8", "origin", _stored_island),
-    },
-)
-"""Candidates in the order of their appearance; texts are escaped as in the table."""
-
 
 def read_columns(connection: Connection, table: _Table, *names: str) -> Columns:
     """These columns of all rows as arrays, all columns without a name; missing numbers are nan.
@@ -109,8 +89,6 @@ def read_columns(connection: Connection, table: _Table, *names: str) -> Columns:
             places = [known.setdefault(text, len(known)) for text in values]
             found[name] = np.array(places, np.uint32)
             found[f"{name}+"] = np.array([*known], object)
-        elif column.form == "S":
-            found[name] = np.array([text.encode() for text in values], "S")
         else:
             values = values if column.convert is None else tuple(map(column.convert, values))
             found[name] = np.array(values, np.dtype(column.form))

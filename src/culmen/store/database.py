@@ -77,16 +77,18 @@ def _sqlite_uri(path: Path, write: bool) -> str:
 
 
 @contextmanager
-def open_snapshot(run_dir: Path) -> Iterator[Connection]:
+def open_snapshot(run: Path | str) -> Iterator[Connection]:
     """A connection that sees one consistent snapshot of the run.
 
     Raises `UserError` if there is no run, or if another version of culmen wrote it in a format that
     this one does not read, and `Unavailable` if a writer began in the middle of the read.
     """
+    run_dir = Path(run)
     address = read_pointer(run_dir)
     if address is not None:
         with run_database(address).open_snapshot() as connection:
-            check_format(connection, run_dir)
+            connection.folder = run_dir
+            check_format(connection)
             yield connection
         return
     with (
@@ -96,7 +98,8 @@ def open_snapshot(run_dir: Path) -> Iterator[Connection]:
         closing(connect(path, write=False)) as connection,
         connection.begin(),
     ):
-        check_format(connection, run_dir)
+        connection.folder = run_dir
+        check_format(connection)
         yield connection
 
 
@@ -113,7 +116,7 @@ def _tell_writing_from_damage(path: Path, run_dir: Path) -> Iterator[None]:
         if _file_state(path) == before:
             raise
         raise Unavailable(
-            "the run began to be written while it was read", where=str(run_dir), fix="try again"
+            "the run began to be written while it was read", where=run_dir, fix="try again"
         ) from error
 
 
@@ -142,7 +145,7 @@ def require_run(run_dir: Path) -> None:
     """Raise `UserError` unless the folder holds a journal."""
     if not has_run(run_dir):
         raise UserError(
-            "there is no run here", where=str(run_dir), fix="culmen status lists the latest run"
+            "there is no run here", where=run_dir, fix="culmen status lists the latest run"
         )
 
 
@@ -157,25 +160,27 @@ def read_meta(connection: Connection) -> RunMeta:
         raise JournalDamaged(f"the settings of the run make no sense ({error})") from error
 
 
-def check_format(connection: Connection, run_dir: Path) -> None:
+def check_format(connection: Connection) -> None:
     """Raise `UserError` unless the run is in the format that this culmen reads and writes."""
     format = connection.execute("SELECT format FROM run").scalar()
     if format is None:
         raise JournalDamaged(
-            "the journal names no run", where=str(run_dir), fix="delete the folder, or restore it"
+            "the journal names no run",
+            where=connection.folder,
+            fix="delete the folder, or restore it",
         )
     if format > FORMAT:
         raise UserError(
             f"this run was written by a newer culmen (format {format}; this one knows up to "
             f"{FORMAT})",
-            where=str(run_dir),
+            where=connection.folder,
             fix="pip install --upgrade culmen",
         )
     if format < FORMAT:
         raise UserError(
             f"this run was written by an unreleased version of culmen (format {format}; formats "
             f"are readable from {FORMAT} on)",
-            where=str(run_dir),
+            where=connection.folder,
             fix="read it with the version that wrote it, or search again: culmen run TASK",
         )
 
@@ -226,7 +231,7 @@ def may_not_write(error: OSError, run_dir: Path) -> UserError:
     return UserError(
         f"the run's folder cannot be written ({error.strerror}: {error.filename}); everything "
         "recorded so far is safe",
-        where=str(run_dir),
+        where=run_dir,
         fix=(
             f"give yourself the right to write (chmod -R u+w {run_dir}), or work on a copy; "
             "reading is always possible"
@@ -255,21 +260,21 @@ def _culmen_error_for(error: Exception, run_dir: Path) -> CulmenError | None:
 def _disk_full_error(run_dir: Path) -> Unavailable:
     return Unavailable(
         "the disk is full or cannot be written; everything recorded so far is safe",
-        where=str(run_dir),
+        where=run_dir,
         fix=f"make space, then: culmen resume {run_dir}",
     )
 
 
 def _locked_error(_: Exception, run_dir: Path) -> Unavailable:
     return Unavailable(
-        "the journal is locked by another program", where=str(run_dir), fix="close it and try again"
+        "the journal is locked by another program", where=run_dir, fix="close it and try again"
     )
 
 
 def _damaged_error(error: Exception, run_dir: Path) -> JournalDamaged:
     return JournalDamaged(
         f"the journal is damaged ({getattr(error, 'orig', error)})",
-        where=str(run_dir / FILE),
+        where=run_dir / FILE,
         fix=f"culmen runs recover {run_dir} copies what can be read into a new run",
     )
 
@@ -277,7 +282,7 @@ def _damaged_error(error: Exception, run_dir: Path) -> JournalDamaged:
 def _unopenable_error(error: Exception, run_dir: Path) -> UserError:
     return UserError(
         f"the journal cannot be opened ({getattr(error, 'orig', error)})",
-        where=str(run_dir),
+        where=run_dir,
         fix="check the permissions of the folder and its files",
     )
 
@@ -467,7 +472,7 @@ def run_database(address: Address) -> RunDatabase:
     if make is None:
         raise UserError(
             f"no extension adds databases of '{scheme}'",
-            where=str(address),
+            where=address,
             fix=f"install the package that does (entry points {GROUP}, slot journals)",
         )
     return make(address)

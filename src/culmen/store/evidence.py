@@ -26,10 +26,10 @@ from culmen.core.event import Entry
 from culmen.core.json import JsonObject
 from culmen.core.result import MODELLED, RunResult, Score
 from culmen.core.task import Task
-from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
+from culmen.store.codec import decode_value, escape_text, unescape_text
 from culmen.store.columns import OBSERVATIONS, TALLIES, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
-from culmen.store.reader import END, lookup_in, translate_decode_errors
+from culmen.store.reader import END, blobs_in, translate_decode_errors
 from culmen.store.schema import JUDGED
 from culmen.store.sidecar import LONG, load_kept, save_kept
 from culmen.store.sql import Connection
@@ -122,7 +122,7 @@ class RunEvidence:
         self._measure_by(connection)
 
     def _measure_by(self, connection: Connection) -> None:
-        self.evidence.account.measure = lambda names: sizes_of(connection, self._folder, names)
+        self.evidence.account.measure = lambda names: sizes_of(connection, names)
 
     def read_tallies(self, connection: Connection, count: int, last: int) -> None:
         """Read the tallies of a run too long to be read one by one, if it has grown enough."""
@@ -241,7 +241,7 @@ class RunEvidence:
             if raw[:5] != b"blob:":
                 return seq
             sha = bytes.fromhex(raw[5:].decode())
-            if _DREW in blobs_in(connection, self._folder).get([sha])[sha]:
+            if _DREW in blobs_in(connection).get([sha])[sha]:
                 return seq
         return END
 
@@ -259,7 +259,7 @@ class RunEvidence:
         rows = [(seq, raw) for seq, raw in found if raw is not None]
         with translate_decode_errors(self._folder):
             kept = {raw: bytes.fromhex(raw[5:].decode()) for _, raw in rows if raw[:5] == b"blob:"}
-            blobs = blobs_in(connection, self._folder).get(kept.values()) if kept else {}
+            blobs = blobs_in(connection).get(kept.values()) if kept else {}
             return {
                 seq: decode_value(blobs[kept[raw]] if raw in kept else raw, JudgedPart)
                 for seq, raw in rows
@@ -324,7 +324,7 @@ def prior_in(meta: RunMeta) -> StepLaw | None:
     return StepLaw(*(fields.get(name, 0) for name in names))
 
 
-def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int]:
+def sizes_of(connection: Connection, names: list[str]) -> list[int]:
     """Lengths of candidates in characters, by id; 0 for unknown ones.
 
     Raises `JournalDamaged` if their texts cannot be decoded.
@@ -332,18 +332,13 @@ def sizes_of(connection: Connection, folder: Path, names: list[str]) -> list[int
     wanted = [escape_text(name) for name in names]
     query = "SELECT id, parts FROM candidate WHERE id IN :ids"
     rows = connection.execute(query, ids=wanted).all()
-    with translate_decode_errors(folder):
-        texts = blobs_in(connection, folder).get([row.parts for row in rows])
+    with translate_decode_errors(connection.folder):
+        texts = blobs_in(connection).get([row.parts for row in rows])
         sizes = {
             row.id: sum(map(len, decode_value(texts[row.parts], dict[str, str]).values()))
             for row in rows
         }
     return [sizes.get(name, 0) for name in wanted]
-
-
-def blobs_in(connection: Connection, folder: Path) -> Blobs:
-    """The blobs of a run, read through this connection."""
-    return Blobs(folder / "blobs", lookup_in(connection))
 
 
 _lock = threading.Lock()
@@ -352,9 +347,9 @@ _before: OrderedDict[str, RunResult | None] = OrderedDict()
 
 
 @contextmanager
-def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
+def evidence_of(connection: Connection) -> Iterator[RunEvidence]:
     """The evidence of a run as journaled now; locked while the context is open."""
-    with shared_evidence(connection, folder) as found:
+    with shared_evidence(connection) as found:
         count = observation_count(connection)
         if count > MODELLED and not found.task.objective.metrics:  # a front needs models of its own
             last = connection.execute("SELECT max(seq) FROM observation").scalar()
@@ -367,17 +362,17 @@ def evidence_of(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
 
 
 @contextmanager
-def shared_evidence(connection: Connection, folder: Path) -> Iterator[RunEvidence]:
+def shared_evidence(connection: Connection) -> Iterator[RunEvidence]:
     """The evidence of a run as far as views have read it; locked while the context is open."""
     meta = read_meta(connection)
-    name = f"{folder.absolute()} {meta.created}"
+    name = f"{connection.folder.absolute()} {meta.created}"
     count = observation_count(connection)
     last = connection.execute("SELECT max(seq) FROM observation").scalar()
     with _lock:
         found = _kept.pop(name, None)
         if found is None or found.count > count or found.last > (last or 0):
             # the evidence is of another run, or of one that was rewritten
-            found = RunEvidence(meta, folder)
+            found = RunEvidence(meta, connection.folder)
             if count >= LONG:
                 found.load()
         _kept[name] = found
@@ -393,16 +388,16 @@ def observation_count(connection: Connection, scope: str = "status", name: str =
     return int(connection.execute(query, scope=scope, name=name).scalar() or 0)
 
 
-def result_before(connection: Connection, folder: Path, seq: int) -> RunResult | None:
+def result_before(connection: Connection, seq: int) -> RunResult | None:
     """The result by the evidence before event `seq`, of candidates without a grave sign."""
     meta = read_meta(connection)
     grave = f"SELECT candidate FROM tally WHERE {JUDGED} AND grave IS NOT NULL"
     signed = sorted(map(unescape_text, connection.execute(grave).scalars()))
-    name = f"{folder.absolute()} {meta.created} {seq} {len(signed)}"
+    name = f"{connection.folder.absolute()} {meta.created} {seq} {len(signed)}"
     with _lock:
         if name in _before:
             return _before[name]
-    run = RunEvidence(meta, folder)
+    run = RunEvidence(meta, connection.folder)
     run.read(connection, seq - 1)
     for each in signed:
         run.evidence.bar_candidate(each)
@@ -414,12 +409,12 @@ def result_before(connection: Connection, folder: Path, seq: int) -> RunResult |
 
 
 @contextmanager
-def evidence_before(folder: Path, seq: int) -> Iterator[Evidence]:
+def evidence_before(run: Path, seq: int) -> Iterator[Evidence]:
     """The evidence of a run before event `seq`, read anew; valid while the context is open."""
-    with open_snapshot(folder) as connection:
-        run = RunEvidence(read_meta(connection), folder)
-        run.read(connection, seq - 1)
-        yield run.evidence
+    with open_snapshot(run) as connection:
+        found = RunEvidence(read_meta(connection), run)
+        found.read(connection, seq - 1)
+        yield found.evidence
 
 
 def last_state(connection: Connection) -> JsonObject:
@@ -432,12 +427,12 @@ def last_state(connection: Connection) -> JsonObject:
     return {} if raw is None else decode_value(raw, JsonObject)
 
 
-def result_of(connection: Connection, folder: Path) -> RunResult | None:
+def result_of(connection: Connection) -> RunResult | None:
     """The result of a run: as the engine reported it, or by the journal so far."""
     winner = last_state(connection).get("winner")
     if isinstance(winner, dict):
         return msgspec.convert(winner, RunResult)
-    with evidence_of(connection, folder) as run:
+    with evidence_of(connection) as run:
         return run.result()
 
 
@@ -457,11 +452,6 @@ class Standings:
         if self._order is None:
             self._order = self._ranking.best_numbers(self._size)
         return self._order
-
-    @property
-    def keys(self) -> NDArray[np.uint64]:
-        """Keys of all candidates (`core.candidate.key_of`) by their numbers."""
-        return self._account.rows["key"]
 
     def number_of(self, candidate: str) -> int | None:
         """The number of a candidate, by id; None if it was never evaluated."""
@@ -489,12 +479,12 @@ class Scores:
     expected score. Evaluations of the final choice never enter the latter.
     """
 
-    def __init__(self, connection: Connection, folder: Path, ordered: bool = False) -> None:
+    def __init__(self, connection: Connection, ordered: bool = False) -> None:
         self.direction = read_meta(connection).task.objective.direction
-        result = result_of(connection, folder)
+        result = result_of(connection)
         self.winner = "" if result is None else result.id
         self._fresh: dict[str, Score] = {}
-        with evidence_of(connection, folder) as run:
+        with evidence_of(connection) as run:
             if run.standings is None or run.standings.beliefs is not run.evidence.ranking.beliefs:
                 run.standings = Standings(run)
             self._standings = run.standings
@@ -525,16 +515,6 @@ class Scores:
         before = len(self._leading)
         numbers = self._ranked[max(0, start - before) : max(0, end - before)]
         return [*self._leading[start:end], *self._standings.ids_of(numbers.tolist())]
-
-    def ranks(self) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-        """Keys of all evaluated candidates and their ranks; `ranked_count`: no rank."""
-        import numpy as np
-
-        keys = self._standings.keys
-        ranks = np.full(len(keys), self.ranked_count)
-        ranks[self._ranked] = np.arange(len(self._leading), self.ranked_count)
-        leading = np.array([key_of(name) for name in self._leading], np.uint64)
-        return np.append(keys, leading), np.append(ranks, np.arange(len(leading)))
 
     @cached_property
     def _leading(self) -> list[str]:

@@ -167,14 +167,10 @@ def json_pages(journal: SqlJournal) -> Iterator[tuple[int, bytes]]:
     run_dir, texts, last, size = journal.run_dir, Texts(), 0, PAGE
     while True:
         with journal.snapshot() as connection:
-            rows = read_rows(connection, run_dir, last, size)
+            rows = read_rows(connection, last, size)
             with translate_decode_errors(run_dir):
                 page = _encode_page(
-                    list(
-                        map(
-                            _export_line, rows, _encodable_results(connection, run_dir, rows, texts)
-                        )
-                    )
+                    list(map(_export_line, rows, _encodable_results(connection, rows, texts)))
                 )
         if not rows:
             return
@@ -202,7 +198,7 @@ def _encode_page(lines: list[_Line]) -> bytes:
 
 
 def _encodable_results(
-    connection: Connection, run_dir: Path, rows: Sequence[EventRow], texts: Texts
+    connection: Connection, rows: Sequence[EventRow], texts: Texts
 ) -> list[Observation | msgspec.Raw]:
     """Results of the rows, ready for encoding.
 
@@ -226,7 +222,7 @@ def _encodable_results(
         else:
             others.append(index)
     for index, result in zip(
-        others, restore_results(connection, run_dir, [rows[index] for index in others], texts, True)
+        others, restore_results(connection, [rows[index] for index in others], texts, True)
     ):
         encodable[index] = encode_standard_json(result)
     return encodable

@@ -71,7 +71,7 @@ def leave_message(
     except OSError as error:
         raise UserError(
             f"the message cannot be left: {error.strerror}",
-            where=str(folder),
+            where=folder,
             fix="check the folder's permissions",
         ) from None
     return message
@@ -151,7 +151,7 @@ def send_stop(run: Path, *, pause: bool = False) -> Sent:
     """
     if not _is_live(run):
         raise UserError(
-            f"no process runs '{run.name}' just now", where=str(run), fix=f"culmen resume {run}"
+            f"no process runs '{run.name}' just now", where=run, fix=f"culmen resume {run}"
         )
     return Sent(leave_message(run, "pause" if pause else "stop"), True)
 
@@ -178,12 +178,12 @@ def _is_live(run: Path) -> bool:
 
 def _require_unfinished(run: Path) -> bool:
     """True if a process runs the search; raises `UserError` if the run has finished."""
-    state = views.run_status(run).state
-    if state == "finished":
+    now = views.run_status(run)
+    if now.is_finished:
         raise UserError(
-            f"the run '{run.name}' has finished", where=str(run), fix=f"culmen runs fork {run}"
+            f"the run '{run.name}' has finished", where=run, fix=f"culmen runs fork {run}"
         )
-    return state == "running"
+    return now.state == "running"
 
 
 def _named_parts(run: Path, parts: dict[str, str]) -> dict[str, str]:
@@ -197,7 +197,7 @@ def _named_parts(run: Path, parts: dict[str, str]) -> dict[str, str]:
     if set(names) != set(parts):
         raise UserError(
             f"the candidate has the parts {', '.join(sorted(parts)) or 'none'}",
-            where=str(run),
+            where=run,
             fix=f"give exactly {', '.join(names)}",
         )
     return {name: parts[name] for name in names}

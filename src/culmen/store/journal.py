@@ -29,7 +29,7 @@ from culmen.store.address import (
     require_local,
     write_pointer,
 )
-from culmen.store.codec import Blobs, check_entry
+from culmen.store.codec import check_entry
 from culmen.store.database import RunMeta, open_snapshot, read_meta, require_run
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def _make_folder(folder: Path) -> None:
             raise PermissionError(errno.EACCES, "Permission denied")
     except OSError as error:
         raise UserError(
-            f"no run can be written here: {error.strerror}", where=str(folder), fix=fix
+            f"no run can be written here: {error.strerror}", where=folder, fix=fix
         ) from None
     if inside is not None:
-        raise UserError(f"the folder holds other files ({inside})", where=str(folder), fix=fix)
+        raise UserError(f"the folder holds other files ({inside})", where=folder, fix=fix)
 
 
 class SqlJournal:
@@ -83,9 +83,7 @@ class SqlJournal:
 
         folder = Path(run_dir)
         if has_run(folder):
-            raise UserError(
-                "there is a run already", where=str(folder), fix=f"culmen resume {folder}"
-            )
+            raise UserError("there is a run already", where=folder, fix=f"culmen resume {folder}")
         _make_folder(folder)
         meta = msgspec.structs.replace(meta, created=meta.created or time.time())
         if db is None:
@@ -148,7 +146,7 @@ class SqlJournal:
 
         from culmen.store.reader import read_events
 
-        return read_events(self.snapshot, self.run_dir, after, whole=whole)
+        return read_events(self.snapshot, after, whole=whole)
 
     def retrace(self, after: int = 0) -> Iterator[Event]:
         """Events with seq > `after`, without the parts that a replay never reads.
@@ -158,21 +156,21 @@ class SqlJournal:
         """
         from culmen.store.reader import REPLAYED, read_events
 
-        return read_events(self.snapshot, self.run_dir, after, query=REPLAYED)
+        return read_events(self.snapshot, after, query=REPLAYED)
 
     def check(self) -> None:
         """Read the whole journal; raise `JournalDamaged` unless it is as culmen wrote it."""
         from culmen.store.chain import check_journal
 
         with open_snapshot(self.run_dir) as connection:
-            check_journal(connection, self.run_dir)
+            check_journal(connection)
 
     def text(self, ref: str) -> str:
         """The text behind a `blob:` reference; any other text is returned unchanged."""
-        from culmen.store.reader import lookup_in
+        from culmen.store.reader import blobs_in
 
         with open_snapshot(self.run_dir) as connection:
-            return Blobs(self.run_dir / "blobs", lookup_in(connection)).resolve_text(ref)
+            return blobs_in(connection).resolve_text(ref)
 
     def set_meta(self, **changes: object) -> RunMeta:
         """Change fields of `meta`, durably; raises `TypeError` for an unknown field."""

@@ -55,7 +55,7 @@ class RunLock:
                 os.close(fd)
                 raise RunLocked(
                     f"another process is writing this run: {other}",
-                    where=str(run_dir),
+                    where=run_dir,
                     fix=(
                         f"wait for it or stop it (kill -INT {other.pid}); reading is always "
                         "possible: culmen status"
@@ -149,9 +149,7 @@ def _make_database(run_dir: Path, make: Make) -> None:
     Other processes therefore see either no database or a complete one.
     """
     if (run_dir / FILE).exists():  # another process was faster
-        raise UserError(
-            "there is a run already", where=str(run_dir), fix=f"culmen resume {run_dir}"
-        )
+        raise UserError("there is a run already", where=run_dir, fix=f"culmen resume {run_dir}")
     part = run_dir / PART
     for suffix in ("", "-wal", "-shm"):  # left by a process that was killed here
         Path(f"{part}{suffix}").unlink(missing_ok=True)

@@ -102,6 +102,11 @@ def lookup_in(connection: Connection) -> Callable[[Iterable[bytes]], dict[bytes,
     return lookup
 
 
+def blobs_in(connection: Connection) -> Blobs:
+    """The blobs of the run, read through this connection."""
+    return Blobs(connection.folder / "blobs", lookup_in(connection))
+
+
 class Texts:
     """A cache of candidates' parts by blob, of the last few thousand.
 
@@ -128,7 +133,6 @@ class Texts:
 
 def read_events(
     snapshot: Callable[[], AbstractContextManager[Connection]],
-    run_dir: Path,
     after: int,
     page: int = PAGE,
     *,
@@ -144,8 +148,8 @@ def read_events(
     texts, last, least = Texts(), max(after, 0), page
     while True:
         with snapshot() as connection:
-            rows = read_rows(connection, run_dir, last, page, query)
-            events = assemble_events(connection, run_dir, rows, texts, whole=whole)
+            rows = read_rows(connection, last, page, query)
+            events = assemble_events(connection, rows, texts, whole=whole)
         if not events:
             return
         yield from events
@@ -154,22 +158,17 @@ def read_events(
             page = _REPLAYED if texts.fetched * least <= _SHORT * len(events) else least
 
 
-def read_page(
-    connection: Connection,
-    run_dir: Path,
-    after: int,
-    limit: int,
-) -> list[Event]:
+def read_page(connection: Connection, after: int, limit: int) -> list[Event]:
     """At most `limit` events with seq > `after`.
 
     Raises `JournalDamaged` at a gap or at bytes that cannot be decoded.
     """
-    rows = read_rows(connection, run_dir, after, limit)
-    return assemble_events(connection, run_dir, rows, Texts())
+    rows = read_rows(connection, after, limit)
+    return assemble_events(connection, rows)
 
 
 def read_rows(
-    connection: Connection, run_dir: Path, after: int, limit: int, query: str = WHOLE
+    connection: Connection, after: int, limit: int, query: str = WHOLE
 ) -> Sequence[EventRow]:
     """The raw rows of `event`; raises `JournalDamaged` at a gap."""
     cursor = connection.cursor()
@@ -177,29 +176,48 @@ def read_rows(
     rows = cursor.fetchall()
     for expected_seq, row in enumerate(rows, after + 1):
         if row[0] != expected_seq:
-            raise gap_error(expected_seq, run_dir)
+            raise gap_error(expected_seq, connection.folder)
     return rows
 
 
 def assemble_events(
     connection: Connection,
-    run_dir: Path,
     rows: Sequence[EventRow],
-    texts: Texts,
+    texts: Texts | None = None,
     *,
     whole: bool = False,
 ) -> list[Event]:
     """Events from rows of `event` with all columns in their order."""
-    with translate_decode_errors(run_dir):
+    texts = texts or Texts()
+    with translate_decode_errors(connection.folder):
         return [
             _build_event(row, result)
-            for row, result in zip(rows, restore_results(connection, run_dir, rows, texts, whole))
+            for row, result in zip(rows, restore_results(connection, rows, texts, whole))
         ]
+
+
+def select_events(connection: Connection, rest: str, **values: object) -> list[Event]:
+    """The events that meet a condition; `rest` is the statement after WHERE."""
+    rows, texts = connection.execute(f"{EVENTS} WHERE {rest}", **values).all(), Texts()
+    pages = (rows[start : start + PAGE] for start in range(0, len(rows), PAGE))
+    return [event for page in pages for event in assemble_events(connection, page, texts)]
+
+
+def stream_events(run: Path | str, rest: str, **values: object) -> Iterator[Event]:
+    """The events of a run that meet a condition, in pages, each a short read of its own.
+
+    `rest` is the statement after WHERE, for the page behind event `:last`.
+    """
+    last = 0
+    while last >= 0:
+        with open_snapshot(run) as connection:
+            events = select_events(connection, rest, last=last, **values)
+        yield from events
+        last = events[-1].seq if events else -1
 
 
 def restore_results(
     connection: Connection,
-    run_dir: Path,
     rows: Sequence[EventRow],
     texts: Texts,
     whole: bool = False,
@@ -209,7 +227,7 @@ def restore_results(
     The blobs of all rows are fetched at once. With `whole`, prompts and replies are texts, not
     references. To be called inside `translate_decode_errors`.
     """
-    blobs = Blobs(run_dir / "blobs", lookup_in(connection))
+    blobs = blobs_in(connection)
     parsed = [_parse_row(row, blobs) for row in rows]
     wanted = {
         sha
@@ -240,14 +258,14 @@ def translate_decode_errors(run_dir: Path) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError) as error:  # msgspec's are ValueErrors, too
-        raise JournalDamaged(f"an event makes no sense ({error})", where=str(run_dir)) from error
+        raise JournalDamaged(f"an event makes no sense ({error})", where=run_dir) from error
 
 
 def gap_error(seq: int, run_dir: Path) -> JournalDamaged:
     """The error for a missing event."""
     return JournalDamaged(
         f"event {seq} is missing from the journal",
-        where=str(run_dir),
+        where=run_dir,
         fix=f"culmen runs recover {run_dir} copies what can be read into a new run",
     )
 
@@ -328,7 +346,7 @@ class JournalObservations:
             row = connection.execute("SELECT * FROM candidate WHERE id = :id", id=id).first()
             if row is None:
                 raise KeyError(id)
-            candidate = candidate_of(connection, self._run_dir, row)
+            candidate = candidate_of(connection, row)
         if len(self._found) >= _FOUND:
             self._found.clear()
         self._found[id] = candidate
@@ -348,25 +366,23 @@ class JournalObservations:
             if not rows:
                 raise KeyError(f"{candidate} {mark}")
             with translate_decode_errors(self._run_dir):
-                (result,) = restore_results(connection, self._run_dir, rows, Texts())
+                (result,) = restore_results(connection, rows, Texts())
         if not isinstance(result, Observation):
-            raise JournalDamaged(
-                f"event {rows[0][0]} is not an observation", where=str(self._run_dir)
-            )
+            raise JournalDamaged(f"event {rows[0][0]} is not an observation", where=self._run_dir)
         self._recent[mark] = result
         return result
 
 
-def candidate_of(connection: Connection, run_dir: Path, row: Row) -> Candidate:
+def candidate_of(connection: Connection, row: Row) -> Candidate:
     """The candidate in a row of its table."""
-    parts = Blobs(run_dir / "blobs", lookup_in(connection)).get([row.parts])[row.parts]
+    parts = blobs_in(connection).get([row.parts])[row.parts]
     parents = tuple(unescape_text(row.parents).split())
     origin = decode_value(row.origin, Origin)
     candidate = Candidate.of(decode_value(parts, dict[str, str]), parents, origin)
     if candidate.id != unescape_text(row.id):
         raise JournalDamaged(
             f"the text kept of candidate {row.id} is another one's",
-            where=str(run_dir),
-            fix=f"culmen runs recover {run_dir} copies what can be read into a new run",
+            where=connection.folder,
+            fix=f"culmen runs recover {connection.folder} copies what can be read into a new run",
         )
     return candidate

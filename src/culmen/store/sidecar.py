@@ -72,9 +72,7 @@ def answer_question(run: Path, number: str, text: str) -> None:
     if len(text) > _ANSWER:
         raise UserError("the answer is too long", fix=f"at most {_ANSWER:,} characters")
     if number not in {question.number for question in waiting_questions(run)}:
-        raise UserError(
-            f"prompt {number[:20]} does not wait for an answer", where=str(run / QUESTIONS)
-        )
+        raise UserError(f"prompt {number[:20]} does not wait for an answer", where=run / QUESTIONS)
     reply = run / QUESTIONS / f"{number}.reply.md"
     part = reply.with_suffix(f".{os.getpid()}")
     try:
@@ -82,7 +80,7 @@ def answer_question(run: Path, number: str, text: str) -> None:
         part.replace(reply)
     except OSError as error:
         raise UserError(
-            f"cannot write: {error.strerror}", where=str(reply), fix="check who owns the folder"
+            f"cannot write: {error.strerror}", where=reply, fix="check who owns the folder"
         ) from None
 
 

@@ -11,6 +11,7 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 Row = Any
@@ -56,6 +57,7 @@ class Dialect(Protocol):
     name: str
     mark: str  # of a value by position
     fence: str  # after a SELECT of the row that only one writer may hold
+    byte_order: str  # after a text: it is sorted by its bytes
 
     def name_mark(self, name: str) -> str:
         """The mark of a value by name."""
@@ -73,7 +75,7 @@ class Dialect(Protocol):
 class Sqlite:
     """SQLite's spelling."""
 
-    name, mark, fence = "sqlite", "?", ""
+    name, mark, fence, byte_order = "sqlite", "?", "", ""
 
     def name_mark(self, name: str) -> str:
         """The mark of a value by name."""
@@ -91,8 +93,11 @@ class Sqlite:
 class Connection:
     """A connection to the database of a run; rows are named tuples.
 
-    `raw` is the driver's connection, and `begin` opens one transaction on it.
+    `raw` is the driver's connection, and `begin` opens one transaction on it. `folder` is that of
+    the run which is read.
     """
+
+    folder = Path()
 
     def __init__(
         self, raw: Any, dialect: Dialect, begin: Callable[[], AbstractContextManager[None]]

@@ -41,7 +41,7 @@ from culmen.store.database import (
     run_database,
     translate_errors,
 )
-from culmen.store.reader import PAGE, lookup_in, read_page
+from culmen.store.reader import PAGE, blobs_in, read_page
 from culmen.store.schema import TABLES, create_tables
 from culmen.store.sql import Connection, insert_into
 
@@ -79,11 +79,11 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
     folder = to if isinstance(to, Path) else None
     if folder is not None and has_run(folder):
         raise UserError(
-            "there is a run already", where=str(folder), fix="give another folder for the copy"
+            "there is a run already", where=folder, fix="give another folder for the copy"
         )
     with open_snapshot(source) as connection:
         meta = msgspec.structs.replace(read_meta(connection), id=to.name)
-        blobs = Blobs(source / "blobs", lookup_in(connection))
+        blobs = blobs_in(connection)
         lease = _take_target_lease(to, meta)
         try:
             with translate_errors(folder or source), lease.connection.begin():
@@ -104,7 +104,7 @@ def copy_run(source: Path, to: Path | Address) -> Copied:
         wrong = ", ".join(name for name in copied if copied[name] != stored[name])
         raise JournalDamaged(
             f"the copy differs from its source in: {wrong}",
-            where=str(to),
+            where=to,
             fix="delete it, try again",
         )
     return Copied(str(read_pointer(source) or source), str(to), stored)
@@ -225,24 +225,22 @@ def recover_run(run_dir: Path | str, out: Path | str | None = None) -> Recovered
     source = Path(run_dir)
     if (address := read_pointer(source)) is not None:
         fix = "restore the database from the server's own backups"
-        raise UserError(
-            "a run in a database is not recovered from a file", where=str(address), fix=fix
-        )
+        raise UserError("a run in a database is not recovered from a file", where=address, fix=fix)
     target = Path(out) if out is not None else source.with_name(source.name + "-recovered")
     if (target / FILE).exists():
         raise UserError(
             "there is a run already",
-            where=str(target),
+            where=target,
             fix="give another folder for the recovered run",
         )
     with _open_salvaged(source) as connection:
-        meta = msgspec.structs.replace(_read_settings(connection, source), id=target.name)
+        meta = msgspec.structs.replace(_read_settings(connection), id=target.name)
         target.mkdir(parents=True, exist_ok=True)
         writer, _ = JournalWriter.open(target, meta)
         count = 0
         try:
-            for events in _readable_prefix(connection, source):
-                blobs = Blobs(source / "blobs", lookup_in(connection))
+            for events in _readable_prefix(connection):
+                blobs = blobs_in(connection)
                 writer.append(
                     [_event_with_texts(event, blobs).entry for event in events],
                     [event.time for event in events],
@@ -250,7 +248,7 @@ def recover_run(run_dir: Path | str, out: Path | str | None = None) -> Recovered
                 count += len(events)
         finally:
             writer.close()
-        beyond = _write_events_beyond(connection, source, count, target / BEYOND)
+        beyond = _write_events_beyond(connection, count, target / BEYOND)
     return Recovered(str(target), count, beyond)
 
 
@@ -258,26 +256,26 @@ def recoverable_damage(run_dir: Path, error: JournalDamaged) -> JournalDamaged:
     """The error with the number of events that can be recovered."""
     try:
         with _open_salvaged(run_dir) as connection:
-            _read_settings(connection, run_dir)
-            count = sum(len(events) for events in _readable_prefix(connection, run_dir))
+            _read_settings(connection)
+            count = sum(len(events) for events in _readable_prefix(connection))
     except JournalDamaged as unrecoverable:
         return unrecoverable
     except CulmenError:  # no room for a copy: report the damage
         return error
     what = f"{error.what}; its first {count} events can be saved"
-    return JournalDamaged(what, where=str(run_dir), fix=f"culmen runs recover {run_dir}")
+    return JournalDamaged(what, where=run_dir, fix=f"culmen runs recover {run_dir}")
 
 
-def _read_settings(connection: Connection, run_dir: Path) -> RunMeta:
+def _read_settings(connection: Connection) -> RunMeta:
     try:
-        with translate_errors(run_dir):
+        with translate_errors(connection.folder):
             meta = read_meta(connection)
-            check_format(connection, run_dir)
+            check_format(connection)
             return meta
     except JournalDamaged as error:
         fix = "restore the folder from a copy"
         raise JournalDamaged(
-            f"{error.what}; nothing of it can be read", where=str(run_dir), fix=fix
+            f"{error.what}; nothing of it can be read", where=connection.folder, fix=fix
         ) from error
 
 
@@ -298,6 +296,7 @@ def _open_salvaged(run_dir: Path) -> Iterator[Connection]:
                 for table in ("run", "dictionary", "blob", "event", "seal"):
                     _copy_rows(source, connection, table)
             source.close()
+            connection.folder = run_dir
             with connection.begin():
                 yield connection
 
@@ -355,7 +354,7 @@ def _readable_rows(
                 break
 
 
-def _write_events_beyond(connection: Connection, run_dir: Path, after: int, out: Path) -> int:
+def _write_events_beyond(connection: Connection, after: int, out: Path) -> int:
     """Write the readable events after event `after`, one a line; return their number."""
     count = 0
     query = "SELECT seq FROM event WHERE seq > :after ORDER BY seq"
@@ -364,8 +363,8 @@ def _write_events_beyond(connection: Connection, run_dir: Path, after: int, out:
         file = stack.enter_context(out.open("wb")) if numbers else None
         for number in numbers:
             try:
-                with translate_errors(run_dir):
-                    (event,) = read_page(connection, run_dir, number - 1, 1)
+                with translate_errors(connection.folder):
+                    (event,) = read_page(connection, number - 1, 1)
                 check_entry(event.entry)
             except (CulmenError, ValueError):
                 continue
@@ -377,14 +376,14 @@ def _write_events_beyond(connection: Connection, run_dir: Path, after: int, out:
     return count
 
 
-def _readable_prefix(connection: Connection, run_dir: Path) -> Iterator[list[Event]]:
+def _readable_prefix(connection: Connection) -> Iterator[list[Event]]:
     """The events up to the first that is unreadable or not as written, in pages."""
     after, size, intact = 0, PAGE, count_intact_events(connection)
     while intact is None or after < intact:
         size = size if intact is None else min(size, intact - after)
         try:
-            with translate_errors(run_dir):
-                events = read_page(connection, run_dir, after, size)
+            with translate_errors(connection.folder):
+                events = read_page(connection, after, size)
             for event in events:
                 check_entry(event.entry)
         except (CulmenError, ValueError):

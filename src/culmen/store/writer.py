@@ -21,7 +21,6 @@ from culmen.core.usage import Usage, total_usage
 from culmen.store import chain
 from culmen.store.codec import (
     INLINE,
-    Blobs,
     Packer,
     RowBatch,
     check_entry,
@@ -40,7 +39,7 @@ from culmen.store.database import (
     translate_errors,
 )
 from culmen.store.lease import current_owner, take_lease
-from culmen.store.reader import EventRow, gap_error, lookup_in, read_page
+from culmen.store.reader import EventRow, blobs_in, gap_error, read_page
 from culmen.store.schema import FORMAT, MARKS, TABLES, create_tables, is_mark_due
 from culmen.store.sql import Connection, Dialect, insert_into, insert_rows
 
@@ -58,7 +57,8 @@ class JournalWriter:
             lease.connection,
             False,
         )
-        self._blobs = Blobs(run_dir / "blobs", lookup_in(self._connection))
+        self._connection.folder = run_dir
+        self._blobs = blobs_in(self._connection)
         self._insert = Inserts(self._connection.dialect)
         self._epoch = self._last = self._evaluations = self._marked = self._shown_in_flight = 0
         self._in_flight: set[int] = set()
@@ -140,6 +140,7 @@ class JournalWriter:
                 regained = self._lost
                 if regained:
                     self._connection = self._lease.renew()
+                    self._connection.folder = self._run_dir
                     self._lost = False
                 yield regained
         except Unavailable:
@@ -153,7 +154,7 @@ class JournalWriter:
         """
         with self._connection.begin():
             self._check_epoch()
-            stored = read_page(self._connection, self._run_dir, self._last, len(rows) + 1)
+            stored = read_page(self._connection, self._last, len(rows) + 1)
         stored_keys = [
             (event.entry.kind, event.entry.key, escape_text(event.entry.mark)) for event in stored
         ]
@@ -167,8 +168,8 @@ class JournalWriter:
         The journal is checked first.
         """
         with self._connection.begin():
-            check_format(self._connection, self._run_dir)
-            chain.check_journal(self._connection, self._run_dir)
+            check_format(self._connection)
+            chain.check_journal(self._connection)
             self._connection.execute("UPDATE run SET epoch = epoch + 1")
             self._epoch = self._connection.execute("SELECT epoch FROM run").scalar()
             meta = read_meta(self._connection)

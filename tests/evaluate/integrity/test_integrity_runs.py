@@ -393,7 +393,7 @@ def test_who_asks_for_the_best_again_looks_at_nothing_but_what_is_new(tmp_path: 
         asked.clear()
         with open_snapshot(journal.run_dir) as connection:
             connection.raw.set_trace_callback(asked.append)
-            with evidence_of(connection, journal.run_dir) as known:
+            with evidence_of(connection) as known:
                 tally = known.evidence.account.tally(program(29).id)
             assert tally is not None and (tally.certified, tally.strict) == (1.0, False)
             connection.raw.set_trace_callback(None)

@@ -92,6 +92,6 @@ def test_the_course_is_computed_on_the_evidence_that_all_share(tmp_path: Path) -
     found = points.points()
     assert points._evidence is None and found
     apart = views.LeaderCourse(run, views.run_meta(run))
-    with evidence.open_snapshot(run) as connection, evidence.evidence_of(connection, run) as shared:
+    with evidence.open_snapshot(run) as connection, evidence.evidence_of(connection) as shared:
         shared.courses.clear()
     assert apart.points() == found and apart._evidence is not None

@@ -77,7 +77,7 @@ def _run_row(run: Digest, axis: str) -> JsonObject:
         "group": json.dumps(
             [about.task.label, now.strategy, config, now.models], sort_keys=True, default=str
         ),
-        "label": state_label(now.shown_state, now.reason),
+        "label": state_label(now.state, now.reason),
         "front": front,
         "score": best.value if best else None,
         "se": best.se if best else None,

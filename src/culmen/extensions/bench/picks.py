@@ -87,7 +87,7 @@ def evaluate_picks(run: Path, strategy: str, seed: int, times: int, **parts: Any
     task = msgspec.structs.replace(meta.task, seeds=tuple(program.parts for program in programs))
     budget = Budget(evaluations=len(programs) * len(pick_cases(task)) * times, final=0.0)
     if has_run(picks_run):
-        if views.run_status(picks_run).state != "finished":
+        if not views.run_status(picks_run).is_finished:
             Study.resume(picks_run, **parts).run(progress=False)
     else:
         Study.create(

@@ -163,7 +163,7 @@ def read_run(run: Path | str) -> RunRecord:
         unpriced=reader.unpriced,
         trust=weakest_trust(reader.trust),
         pool=meta.pool,
-        state=views.run_status(run).state,
+        state=views.run_status(run).recorded,
     )
 
 
@@ -447,7 +447,7 @@ def compared_run(now: views.RunStatus, about: RunMeta, moments: Iterable[Moment]
         config=about.strategy.get("config") or {},
         model=about.model_name,
         seed=now.seed,
-        state=now.state,
+        state=now.recorded,
         score=None if best is None else best.score,
         certified=None if best is None else best.certified,
         strict=None if best is None else best.strict,

@@ -340,12 +340,12 @@ def run_cells(
     tasks = tasks_of(suite)
     for cell in suite_cells(suite, out):
         study = _new_study(suite, cell, tasks[cell.task], parts or {})
-        if views.run_status(cell.path).state != "finished":
+        if not views.run_status(cell.path).is_finished:
             own = JsonObject(_study_parts(suite) | dict(parts or {}))
             try:
                 (Study.resume(cell.path, **own) if study is None else study).run(progress=False)
             except NoAnswer:  # of a finished run it is a result as any other
-                if views.run_status(cell.path).state != "finished":
+                if not views.run_status(cell.path).is_finished:
                     raise
         result = cell_result(cell)
         yield result
@@ -362,7 +362,7 @@ def cell_result(cell: Cell) -> CellResult:
         strategy=cell.strategy,
         seed=cell.seed,
         run=str(cell.path),
-        state=status.state,
+        state=status.recorded,
         direction=status.direction,
         score=None if best is None else best.score,
         certified=None if best is None else best.certified,

@@ -59,6 +59,7 @@ class Postgres:
     """PostgreSQL's spelling of the statements in `culmen.store.sql`."""
 
     name, mark, fence = "postgresql", "%s", "FOR UPDATE"
+    byte_order = 'COLLATE "C"'
 
     def name_mark(self, name: str) -> str:
         """The mark of a value by name."""

@@ -381,7 +381,7 @@ class Tools:
                 f"--budget={self._fork_budget(meta.budget, more)}",
             ]
             return await self._start_run(words, folder, lambda: _is_readable(folder))
-        if now.state in ("running", "finished"):
+        if now.is_finished or now.state == "running":
             what = (
                 "running: ask status"
                 if now.state == "running"

@@ -77,10 +77,9 @@ def ascent_to(run: Path | str, candidate: str) -> list[Ancestor]:
     Of several parents the one with the highest estimate is followed. Ancestors without a score are
     left out; empty if the candidate itself has none.
     """
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
-        name = resolve_id(connection, folder, candidate)
-        with evidence_of(connection, folder) as found:
+    with open_snapshot(run) as connection:
+        name = resolve_id(connection, candidate)
+        with evidence_of(connection) as found:
             rows = _chain_rows(connection, found.evidence, name)
             estimates = _estimate_rewards(found.evidence, [row.id for row in rows])
         firsts = _first_scores(connection, list(estimates))
@@ -183,18 +182,17 @@ def tried_candidates(run: Path | str) -> list[TriedCandidate]:
     """
     from culmen.evidence.verdict import clip_to_bounds
 
-    folder = Path(run)
     scored = (
         "FROM candidate c JOIN tally t ON t.candidate = c.id "
         f"WHERE t.count > 0 AND c.operator NOT IN ('{INITIAL}', '{CARRIED}')"
     )
-    with open_snapshot(folder) as connection:
+    with open_snapshot(run) as connection:
         some = f"SELECT c.id {scored} LIMIT {MODELLED + 1}"
         if connection.execute(f"SELECT count(*) FROM ({some}) AS found").scalar() > MODELLED:
             return []
         query = f"SELECT c.id, c.operator, c.model, c.origin {scored} ORDER BY c.seq, c.id"
         rows = connection.execute(query).all()
-        with evidence_of(connection, folder) as found:
+        with evidence_of(connection) as found:
             beliefs, account = found.evidence.ranking.beliefs, found.evidence.account
             counts, unit = account.rows["count"].tolist(), _known_deviation(found.evidence, 1.0)
             worths, spreads = beliefs.worth.tolist(), beliefs.worth_sd.tolist()
@@ -238,9 +236,9 @@ def family_tree(run: Path | str) -> list[FamilyNode]:
         "SELECT c.id, c.seq, c.parents, c.operator, c.model, c.origin, t.failed FROM candidate c "
         "LEFT JOIN tally t ON t.candidate = c.id ORDER BY c.seq, c.id"
     )
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute(query).all()
-        scores = Scores(connection, Path(run))
+        scores = Scores(connection)
     return [_family_node(row, scores) for row in rows]
 
 

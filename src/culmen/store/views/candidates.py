@@ -16,10 +16,10 @@ from culmen.core.evaluation import LEVELS, Observation
 from culmen.core.result import FrontPoint
 from culmen.core.task import Constraint, MetricGoal, Objective, parse_constraint
 from culmen.core.usage import Usage
-from culmen.store.codec import Blobs, decode_value, escape_text, unescape_text
+from culmen.store.codec import decode_value, escape_text, unescape_text
 from culmen.store.database import open_snapshot, read_meta
 from culmen.store.evidence import Scores, evidence_of, last_state
-from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events, candidate_of, lookup_in
+from culmen.store.reader import END, PAGE, blobs_in, candidate_of, select_events
 from culmen.store.schema import TABLES
 from culmen.store.sql import Connection, Row
 
@@ -118,42 +118,50 @@ def candidate_rows(
     most evaluated · `new`, `old`: by appearance. `failed` True keeps candidates with a failed
     evaluation, False those without one.
     """
-    with open_snapshot(Path(run)) as connection:
-        scores = Scores(connection, Path(run), order == "best")
+    with open_snapshot(run) as connection:
+        scores = Scores(connection, order == "best")
         values = {} if operator is None else {"operator": operator}
-        conditions = ["c.operator = :operator"] if values else []
+        where = ["c.operator = :operator"] if values else []
         if failed is not None:
-            conditions.append(f"coalesce(t.failed, 0) {'> 0' if failed else '= 0'}")
-        query = f"SELECT c.id {_WITH_TALLY} WHERE {' AND '.join(conditions) or '1 = 1'}"
+            where.append(f"coalesce(t.failed, 0) {'> 0' if failed else '= 0'}")
+        end = END if limit is None else offset + limit
         if order != "best":
             keys = _order_keys(order, scores.direction)
-            query += f" ORDER BY {keys} LIMIT {END if limit is None else limit} OFFSET {offset}"
-            page = connection.execute(query, **values).scalars()
-        elif conditions or limit is None or offset + limit > scores.ranked_count:
-            page = _best_page(connection, query, values, scores, offset, limit)
+            keys += f" LIMIT {END if limit is None else limit} OFFSET {offset}"
+            page = select_ids(connection, where, values, keys)
+        elif where or end > scores.ranked_count:
+            page = ids_best_first(connection, where, values, scores)[offset:end]
         else:
-            page = [escape_text(name) for name in scores.ranked_ids(offset, offset + limit)]
+            page = [escape_text(name) for name in scores.ranked_ids(offset, end)]
         return [row_of(row, scores) for row in fetch_rows(connection, page)]
 
 
-def _best_page(
+def select_ids(
     connection: Connection,
-    query: str,
+    where: Sequence[str],
     values: Mapping[str, object],
-    scores: Scores,
-    offset: int,
-    limit: int | None,
+    order: str = "c.seq, c.id",
 ) -> list[str]:
-    """Ids (escaped as in the tables) of one page of the candidates of `query`, best first.
+    """Ids (escaped as in the tables) of the candidates `c` with tallies `t` that meet conditions.
+
+    `order` is the statement after ORDER BY.
+    """
+    query = f"SELECT c.id {_WITH_TALLY} WHERE {' AND '.join(where) or '1 = 1'} ORDER BY {order}"
+    return connection.execute(query, **values).scalars()
+
+
+def ids_best_first(
+    connection: Connection, where: Sequence[str], values: Mapping[str, object], scores: Scores
+) -> list[str]:
+    """As `select_ids`, best first.
 
     Candidates that cannot be the best come last: scored, failed, never evaluated ones.
     """
-    end = None if limit is None else offset + limit
     keys = f"{_UNSCORED}, t.candidate IS NULL, t.first, c.seq, c.id"
-    names = connection.execute(f"{query} ORDER BY {keys}", **values).scalars()
+    names = select_ids(connection, where, values, keys)
     ranked = scores.ranked_ids(0, scores.ranked_count)
     ranks = {escape_text(name): rank for rank, name in enumerate(ranked)}
-    return sorted(names, key=lambda name: ranks.get(name, len(ranks)))[offset:end]
+    return sorted(names, key=lambda name: ranks.get(name, len(ranks)))
 
 
 def find_candidate(run: Path | str, prefix: str) -> str:
@@ -161,8 +169,8 @@ def find_candidate(run: Path | str, prefix: str) -> str:
 
     Raises `UserError`, with suggestions, if no id or several ids do.
     """
-    with open_snapshot(Path(run)) as connection:
-        return resolve_id(connection, Path(run), prefix)
+    with open_snapshot(run) as connection:
+        return resolve_id(connection, prefix)
 
 
 def candidate_detail(
@@ -173,25 +181,22 @@ def candidate_detail(
     The observations are in the order of the journal. A search for children scans all candidates, so
     pass 0 if they are not needed.
     """
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
-        name = resolve_id(connection, folder, id_prefix)
+    with open_snapshot(run) as connection:
+        name = resolve_id(connection, id_prefix)
         stored = connection.execute("SELECT * FROM candidate WHERE id = :id", id=name).one()
-        blobs = Blobs(folder / "blobs", lookup_in(connection))
-        candidate = candidate_of(connection, folder, stored)
-        row = row_of(fetch_rows(connection, [name])[0], Scores(connection, folder))
-        first = connection.execute(f"{EVENTS} WHERE seq = :seq", seq=stored.seq).all()
-        proposal = (
-            assemble_events(connection, folder, first, Texts())[0].entry.result if first else None
-        )
-        proposal = proposal if isinstance(proposal, Proposal) else Proposal()
+        blobs = blobs_in(connection)
+        candidate = candidate_of(connection, stored)
+        row = row_of(fetch_rows(connection, [name])[0], Scores(connection))
+        (first,) = select_events(connection, "seq = :seq", seq=stored.seq) or [None]
+        result = first and first.entry.result
+        proposal = result if isinstance(result, Proposal) else Proposal()
         proposal_fields = (
             blobs.resolve_text(proposal.prompt),
             blobs.resolve_text(proposal.reply),
             proposal.hypothesis,
             proposal.usage,
         )
-        shown, phases = _newest_observations(connection, folder, name, observations)
+        shown, phases = _newest_observations(connection, name, observations)
         counts = "SELECT status, count(*) FROM observation WHERE candidate = :id GROUP BY status"
         outcomes: dict[str, int] = dict(connection.execute(counts, id=name))
         child_ids = _child_ids(connection, name, children) if children else ()
@@ -269,7 +274,7 @@ def row_of(row: Row, scores: Scores) -> CandidateRow:
     )
 
 
-def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
+def resolve_id(connection: Connection, prefix: str) -> str:
     """The full id that begins with `prefix`; raises `UserError` if no id or several do."""
     matches: list[str] = []
     if prefix and all(letter in "0123456789abcdef" for letter in prefix):
@@ -282,7 +287,7 @@ def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
         more = ", ".join(matches[:8]) + (", ..." if len(matches) > 8 else "")
         raise UserError(
             f"several candidates begin with '{prefix}'",
-            where=str(folder),
+            where=connection.folder,
             fix=f"give one of: {more}",
         )
     known = connection.execute("SELECT id FROM candidate ORDER BY seq DESC LIMIT 5000").scalars()
@@ -291,34 +296,28 @@ def resolve_id(connection: Connection, folder: Path, prefix: str) -> str:
     close = difflib.get_close_matches(prefix, known, n=3, cutoff=0.5)
     latest = f"the latest are {', '.join(known[:3])}" if known else "the run has no candidates yet"
     fix = f"did you mean {', '.join(close)}?" if close else latest
-    raise UserError(f"there is no candidate '{prefix}'", where=str(folder), fix=fix)
+    raise UserError(f"there is no candidate '{prefix}'", where=connection.folder, fix=fix)
 
 
 def first_score_of(run: Path | str, candidates: Iterable[str]) -> Observation | None:
     """The first evaluation of the run that gave one of these candidates (ids) a score, if any."""
-    folder, names = Path(run), [escape_text(name) for name in candidates]
+    names = [escape_text(name) for name in candidates]
     first = "SELECT min(seq) FROM observation WHERE candidate IN :ids AND score IS NOT NULL"
-    with open_snapshot(folder) as connection:
-        rows = connection.execute(f"{EVENTS} WHERE seq = ({first})", ids=names).all()
-        events = assemble_events(connection, folder, rows, Texts())
+    with open_snapshot(run) as connection:
+        events = select_events(connection, f"seq = ({first})", ids=names)
     result = events[0].entry.result if events else None
     return result if isinstance(result, Observation) else None
 
 
 def _newest_observations(
-    connection: Connection, folder: Path, name: str, limit: int
+    connection: Connection, name: str, limit: int
 ) -> tuple[tuple[Observation, ...], tuple[str, ...]]:
     """The newest observations of a candidate, in order, and the phase of each."""
     newest = "SELECT seq FROM observation WHERE candidate = :id ORDER BY seq DESC LIMIT :limit"
-    query = f"{EVENTS} WHERE seq IN ({newest}) ORDER BY seq"
-    rows = connection.execute(query, id=name, limit=limit).all()
-    entries = [each.entry for each in assemble_events(connection, folder, rows, Texts())]
-    pairs = [
-        (entry.result, str(entry.body.get("phase", "")))
-        for entry in entries
-        if isinstance(entry.result, Observation)
-    ]
-    return tuple(seen for seen, _ in pairs), tuple(phase for _, phase in pairs)
+    events = select_events(connection, f"seq IN ({newest}) ORDER BY seq", id=name, limit=limit)
+    found = [each.entry for each in events]
+    seen = tuple(each.result for each in found if isinstance(each.result, Observation))
+    return seen, tuple(str(each.body.get("phase", "")) for each in found)
 
 
 def _child_ids(connection: Connection, name: str, limit: int) -> tuple[str, ...]:
@@ -345,13 +344,12 @@ class Step(msgspec.Struct, frozen=True):
 
 def lineage_steps(run: Path | str, id_prefix: str) -> list[Step]:
     """The candidate's ancestors from the initial program to itself, by first parents."""
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
-        chain = _rows_with_notes(
-            connection, folder, _lineage_ids(connection, resolve_id(connection, folder, id_prefix))
-        )
+    with open_snapshot(run) as connection:
+        names = _lineage_ids(connection, resolve_id(connection, id_prefix))
+        rows, scores = fetch_rows(connection, names), Scores(connection)
     steps: list[Step] = []
-    for row, note in chain:
+    for each in rows:
+        row, note = row_of(each, scores), decode_value(each.origin, Origin).note
         before, now = (steps[-1].row.mean if steps else None), row.mean
         gain = None if before is None or now is None else now - before
         steps.append(Step(row, gain, note))
@@ -375,15 +373,6 @@ def _lineage_ids(connection: Connection, name: str) -> list[str]:
         chain.append(name)
         name = parents.pop(name)
     return chain[::-1]
-
-
-def _rows_with_notes(
-    connection: Connection, folder: Path, names: list[str]
-) -> list[tuple[CandidateRow, str]]:
-    """Each candidate with its statistics and the note of its origin, in the order of `names`."""
-    scores = Scores(connection, folder)
-    rows = fetch_rows(connection, names)
-    return [(row_of(row, scores), decode_value(row.origin, Origin).note) for row in rows]
 
 
 # The Pareto front of a run with several objectives, and how its hypervolume grew.
@@ -465,8 +454,7 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
 
     With `history`, includes the growth of the front and the other candidates.
     """
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
+    with open_snapshot(run) as connection:
         objective = read_meta(connection).task.objective
         if not objective.metrics:
             return None
@@ -475,7 +463,7 @@ def pareto_front(run: Path | str, history: bool = False) -> Front | None:
         winner = last_state(connection).get("winner")
         final = winner.get("front") if isinstance(winner, dict) else None
         members = tuple(msgspec.convert(each, FrontPoint) for each in final or ())
-        with evidence_of(connection, folder) as found:
+        with evidence_of(connection) as found:
             model, verdict = found.evidence.front, found.evidence.verdict
             result = None if final else found.evidence.result()
             members = members if result is None else result.front

@@ -17,7 +17,7 @@ from culmen.store.codec import decode_value, escape_text, island_in_origin, unes
 from culmen.store.columns import OBSERVATIONS, Columns, read_columns
 from culmen.store.database import RunMeta, open_snapshot, read_meta
 from culmen.store.evidence import MODELLED, RunEvidence, observation_count, shared_evidence
-from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events
+from culmen.store.reader import END, PAGE, select_events
 from culmen.store.schema import MARKS, is_mark_due
 from culmen.store.sql import Connection
 from culmen.store.views.run import standing_best
@@ -189,13 +189,13 @@ class LeaderCourse:
 
     def _take_kept(self, connection: Connection) -> None:
         """Begin with the points that were kept with the run's evidence."""
-        with shared_evidence(connection, self._run) as shared:
+        with shared_evidence(connection) as shared:
             self._points = list(cast("list[LeaderPoint]", shared.courses.get(self._steps, [])))
         if self._points:
             self._evaluations, self._last = self._points[-1].evaluations, self._points[-1].seq
 
     def _extend(self, connection: Connection, due: list[tuple[int, int, float]]) -> None:
-        with shared_evidence(connection, self._run) as shared:
+        with shared_evidence(connection) as shared:
             if self._evidence is None and shared.last <= self._last:
                 evidence = shared
             else:
@@ -250,18 +250,17 @@ def progress_points(run: Path | str, steps: tuple[int, int] = FINE) -> list[Prog
     them, those of the `LeaderCourse`. The mean may fall from one point to the next if scores are
     noisy.
     """
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
+    with open_snapshot(run) as connection:
         points = _recorded_points(connection, steps)
         meta = None if points else read_meta(connection)
-    course = () if meta is None else leader_course(folder, meta, steps)
+    course = () if meta is None else leader_course(Path(run), meta, steps)
     points += [
         ProgressPoint(p.evaluations, p.elapsed, p.candidate, p.score, p.count, p.seq)
         for p in course
     ]
-    with open_snapshot(folder) as connection:
+    with open_snapshot(run) as connection:
         evaluations = observation_count(connection)
-        best = standing_best(connection, folder)
+        best = standing_best(connection)
         while best is not None and points and points[-1].evaluations >= evaluations:
             points.pop()
         if best is not None:
@@ -292,38 +291,34 @@ def log_events(
 
     `kinds`: only events of these kinds (empty: all kinds).
     """
-    folder = Path(run)
     values: dict[str, object] = {"after": after, "limit": limit}
-    query = f"{EVENTS} WHERE seq > :after"
+    query = "seq > :after"
     if kinds:
         query, values["kinds"] = f"{query} AND kind IN :kinds", list(kinds)
         if not {"started", "done"} & set(kinds):
             query += " AND topic IS NOT NULL"  # the index over the rare kinds
-    with open_snapshot(folder) as connection:
-        rows = connection.execute(f"{query} ORDER BY seq LIMIT :limit", **values).all()
-        return assemble_events(connection, folder, rows, Texts())
+    with open_snapshot(run) as connection:
+        return select_events(connection, f"{query} ORDER BY seq LIMIT :limit", **values)
 
 
 def event_count(run: Path | str, kinds: Collection[str], before: int) -> int:
     """Number of events of these kinds with a smaller seq."""
     query = "SELECT count(seq) FROM event WHERE seq < :before AND kind IN :kinds"
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         return connection.execute(query, before=before, kinds=list(kinds)).scalar()
 
 
 def last_seq(run: Path | str) -> int:
     """Number of events: the cheapest way to notice that something happened."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         return connection.execute("SELECT max(seq) FROM event").scalar() or 0
 
 
 def note_events(run: Path | str, kind: str, after: int = 0) -> list[Event]:
     """Notes of the strategy of one kind, oldest first."""
-    folder = Path(run)
-    query = f"{EVENTS} WHERE kind = 'note' AND topic = :topic AND seq > :after ORDER BY seq"
-    with open_snapshot(folder) as connection:
-        rows = connection.execute(query, topic=escape_text(kind), after=after).all()
-        return assemble_events(connection, folder, rows, Texts())
+    query = "kind = 'note' AND topic = :topic AND seq > :after ORDER BY seq"
+    with open_snapshot(run) as connection:
+        return select_events(connection, query, topic=escape_text(kind), after=after)
 
 
 def strategy_notes(run: Path | str, after: int = 0, last: int = END) -> list[StrategyNote]:
@@ -337,7 +332,7 @@ def strategy_notes(run: Path | str, after: int = 0, last: int = END) -> list[Str
         "AND seq > :after AND seq <= :last ORDER BY seq"
     )
     topics = {"learnt": LEARNT, "silent": UNANSWERED, "answered": ANSWERED}
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute(query, after=after, last=last, **topics).all()
     return [
         StrategyNote(

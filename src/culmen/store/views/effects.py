@@ -15,7 +15,7 @@ from culmen.core.json import JsonObject
 from culmen.core.usage import Usage
 from culmen.store.codec import decode_value
 from culmen.store.database import open_snapshot
-from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events
+from culmen.store.reader import END, PAGE, select_events
 from culmen.store.schema import OTHERS
 from culmen.store.sql import Connection
 
@@ -47,7 +47,7 @@ class EmbeddedCandidates(NamedTuple):
 
 def effect_marks(run: Path | str, after: int = 0, last: int = END) -> list[EffectMark]:
     """Starts and ends of all effects after event `after`, up to `last`, in journal order."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         return _marks_of(connection, after, last)
 
 
@@ -58,7 +58,7 @@ def in_flight(run: Path | str) -> list[EffectMark]:
     found as the writer counts.
     """
     ended, starts, before = set[int](), list[EffectMark](), END
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         query = "SELECT value FROM counter WHERE scope = 'session' AND name = 'in_flight'"
         count = connection.execute(query).scalar() or 0
         while len(starts) < count:
@@ -82,7 +82,7 @@ def cut_off_evaluations(run: Path | str) -> list[float]:
 
     Looked for among the last effects before that; empty while the search runs.
     """
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         stops = _marks_where(connection, "kind = 'stop' ORDER BY seq DESC LIMIT 1")
         if not stops:
             return []
@@ -107,7 +107,7 @@ def effect_subjects(run: Path | str, seqs: Sequence[int]) -> dict[int, dict[str,
     Starts that record neither are left out.
     """
     query = "SELECT seq, body FROM event WHERE seq IN :seqs"
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute(query, seqs=list(seqs)).all()
     return {row.seq: decode_value(row.body, dict[str, str]) for row in rows if row.body}
 
@@ -136,18 +136,13 @@ def effect_results(
 
     Evaluations are left out.
     """
-    folder = Path(run)
     query = (
-        f"{EVENTS} WHERE {OTHERS} AND shape IN :shapes AND seq > :after AND kind = 'done' "
+        f"{OTHERS} AND shape IN :shapes AND seq > :after AND kind = 'done' "
         "AND substr(effect, 1, :length) = :prefix ORDER BY seq LIMIT :limit"
     )
     values = {"shapes": _OTHERS, "after": after, "length": len(prefix), "prefix": prefix}
-    with open_snapshot(folder) as connection:
-        rows = connection.execute(query, **values, limit=limit).all()
-        texts, events = Texts(), list[Event]()
-        for start in range(0, len(rows), PAGE):
-            events += assemble_events(connection, folder, rows[start : start + PAGE], texts)
-        return events
+    with open_snapshot(run) as connection:
+        return select_events(connection, query, **values, limit=limit)
 
 
 def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandidates]:
@@ -157,7 +152,7 @@ def candidate_embeddings(run: Path | str, after: int = 0) -> list[EmbeddedCandid
         "AND shape = 'vectors' ORDER BY seq"
     )
     embeddings: list[EmbeddedCandidates] = []
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         for seq, body, result, data in connection.execute(query, after=after):
             names = tuple(decode_value(body, JsonObject).get("candidates", ())) if body else ()
             vectors = decode_value(result, Vectors)
@@ -172,14 +167,14 @@ def effect_costs(run: Path | str, after: int = 0, last: int = END) -> list[Effec
     Includes evaluations that asked models. Effects that cost nothing are left out, unless they had
     faults.
     """
-    with open_snapshot(Path(run)) as connection:
-        return costs_of(connection, Path(run), after, last)
+    with open_snapshot(run) as connection:
+        return costs_of(connection, after, last)
 
 
 def costs_of_events(run: Path | str, seqs: Iterable[int]) -> list[EffectCost]:
     """Costs of these events, as `effect_costs`."""
-    with open_snapshot(Path(run)) as connection:
-        return costs_where(connection, Path(run), "seq IN :seqs", seqs=sorted(seqs))
+    with open_snapshot(run) as connection:
+        return costs_where(connection, "seq IN :seqs", seqs=sorted(seqs))
 
 
 def spending_by_event(run: Path | str, last: int = END) -> Callable[[int], Usage]:
@@ -212,14 +207,12 @@ class EffectCost(NamedTuple):
     shares: tuple[tuple[str, str, Usage], ...] = ()
 
 
-def costs_of(connection: Connection, run: Path, after: int, last: int) -> list[EffectCost]:
+def costs_of(connection: Connection, after: int, last: int) -> list[EffectCost]:
     """Costs of the effects that ended after one event, up to another, in order."""
-    return costs_where(connection, run, "seq > :after AND seq <= :last", after=after, last=last)
+    return costs_where(connection, "seq > :after AND seq <= :last", after=after, last=last)
 
 
-def costs_where(
-    connection: Connection, run: Path, condition: str, **values: object
-) -> list[EffectCost]:
+def costs_where(connection: Connection, condition: str, **values: object) -> list[EffectCost]:
     """Costs of the effects whose last event meets a condition in SQL, in order."""
     asked = connection.execute("SELECT role FROM spend WHERE effect = 'ask' LIMIT 1").first()
     shapes = [*_COSTLY, "observation"] if asked else [*_COSTLY]
@@ -236,7 +229,7 @@ def costs_where(
     large = {row.seq for row in rows} - {cost.seq for cost in plain}
     costs = [
         cost
-        for cost in (*plain, *_large_costs(connection, run, large))
+        for cost in (*plain, *_large_costs(connection, large))
         if cost.faults or cost.usage != _FREE
     ]
     return sorted(costs, key=lambda cost: cost.seq)
@@ -287,13 +280,12 @@ def _usage_shares(role: str, result: object) -> tuple[tuple[str, str, Usage], ..
     return ((role, getattr(result, "model", ""), getattr(result, "usage", _FREE)),)
 
 
-def _large_costs(connection: Connection, folder: Path, seqs: set[int]) -> list[EffectCost]:
+def _large_costs(connection: Connection, seqs: set[int]) -> list[EffectCost]:
     costs: list[EffectCost] = []
     wanted = sorted(seqs)
     for start in range(0, len(wanted), PAGE):
         page = wanted[start : start + PAGE]
-        rows = connection.execute(f"{EVENTS} WHERE seq IN :page", page=page).all()
-        for event in assemble_events(connection, folder, rows, Texts()):
+        for event in select_events(connection, "seq IN :page", page=page):
             result = event.entry.result
             usage, faults = getattr(result, "usage", _FREE), getattr(result, "faults", {})
             shares = _usage_shares(str(event.entry.body.get("role", "")), result)

@@ -12,7 +12,7 @@ import msgspec
 from culmen.core.evaluation import Observation
 from culmen.store.codec import escape_text, unescape_text
 from culmen.store.database import open_snapshot
-from culmen.store.reader import END, EVENTS, PAGE, Texts, assemble_events
+from culmen.store.reader import END, PAGE, select_events, stream_events
 from culmen.store.sql import Connection
 
 
@@ -45,7 +45,6 @@ def stream_observations(
     `phase`: only those of the final choice, or only those of the search (None: both). `ok`: only
     those that went well, or only the others.
     """
-    folder, last = Path(run), 0
     wanted, values = ["seq > :last"], {} if candidate is None else {"id": escape_text(candidate)}
     if candidate is not None:
         wanted.append("candidate = :id")
@@ -54,17 +53,9 @@ def stream_observations(
     if ok is not None:
         wanted.append(f"status {'=' if ok else '<>'} 'ok'")
     seqs = f"SELECT seq FROM observation WHERE {' AND '.join(wanted)} ORDER BY seq LIMIT {PAGE}"
-    query = f"{EVENTS} WHERE seq IN ({seqs}) ORDER BY seq"
-    while True:
-        with open_snapshot(folder) as connection:
-            rows = connection.execute(query, last=last, **values).all()
-            events = assemble_events(connection, folder, rows, Texts())
-        if not events:
-            return
-        for each in events:
-            if isinstance(each.entry.result, Observation):
-                yield each.entry.result
-        last = events[-1].seq
+    for each in stream_events(run, f"seq IN ({seqs}) ORDER BY seq", **values):
+        if isinstance(each.entry.result, Observation):
+            yield each.entry.result
 
 
 def newest_observations(
@@ -74,14 +65,12 @@ def newest_observations(
 
     With `scored_below` only those without a score of at least that.
     """
-    folder = Path(run)
     below = "" if scored_below is None else "WHERE score IS NULL OR score < :below"
     values = {} if scored_below is None else {"below": scored_below}
     newest = f"SELECT seq FROM observation {below} ORDER BY seq DESC LIMIT :limit"
-    query = f"{EVENTS} WHERE seq IN ({newest}) ORDER BY seq DESC"
-    with open_snapshot(folder) as connection:
-        rows = connection.execute(query, limit=limit, **values).all()
-        events = assemble_events(connection, folder, rows, Texts())
+    query = f"seq IN ({newest}) ORDER BY seq DESC"
+    with open_snapshot(run) as connection:
+        events = select_events(connection, query, limit=limit, **values)
     found = [(each.seq, each.entry.result) for each in events]
     return [(seq, seen) for seq, seen in found if isinstance(seen, Observation)]
 
@@ -89,7 +78,7 @@ def newest_observations(
 def evaluation_seqs(run: Path | str, after: int = 0, last: int = END) -> list[int]:
     """Events that are observations, after event `after`, up to `last`."""
     query = "SELECT seq FROM observation WHERE seq > :after AND seq <= :last ORDER BY seq"
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         return connection.execute(query, after=after, last=last).scalars()
 
 
@@ -108,7 +97,7 @@ def evaluation_mark(
         rest = "ORDER BY seq DESC LIMIT 1"
     query = f'SELECT seq, candidate, "case", phase FROM observation {rest}'
     values = {"id": escape_text(candidate)} if ":id" in rest else {}
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         row = connection.execute(query, **values).first()
         if row is None:
             return None
@@ -142,8 +131,7 @@ class FailureCauses(msgspec.Struct, frozen=True):
 
 def failure_causes(run: Path | str) -> FailureCauses:
     """Number of candidates that failed, and the causes, most frequent first."""
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
+    with open_snapshot(run) as connection:
         failed = _status_count(connection, ("ok", "lost"))
         every = connection.execute("SELECT count(candidate) FROM tally").scalar()
         # `failed` counts no evaluations that were lost
@@ -153,8 +141,7 @@ def failure_causes(run: Path | str) -> FailureCauses:
             "SELECT seq FROM observation WHERE status NOT IN ('ok', 'lost') "
             f"ORDER BY seq DESC LIMIT {min(200, failed)}"  # none is looked for beyond the last
         )
-        rows = connection.execute(f"{EVENTS} WHERE seq IN ({latest})").all()
-        found = assemble_events(connection, folder, rows, Texts())
+        found = select_events(connection, f"seq IN ({latest})")
     results = (event.entry.result for event in found)
     kinds = Counter(
         f"{r.reason or r.status.value}\n{r.last_words}"

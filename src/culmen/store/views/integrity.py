@@ -10,13 +10,13 @@ import msgspec
 
 from culmen.core.brief import Proposal
 from culmen.core.evaluation import LEVELS, Observation
-from culmen.core.event import Custom, Event
+from culmen.core.event import Custom
 from culmen.core.json import JsonObject
 from culmen.core.result import NoiseReport
 from culmen.store.codec import encode_value, escape_text, unescape_text
 from culmen.store.database import open_snapshot
 from culmen.store.evidence import evidence_of, last_state
-from culmen.store.reader import EVENTS, PAGE, Texts, assemble_events
+from culmen.store.reader import PAGE, select_events, stream_events
 from culmen.store.schema import OTHERS
 from culmen.store.sql import Connection
 
@@ -60,30 +60,29 @@ def run_integrity(run: Path | str, limit: int = 200) -> Integrity:
     `findings` covers the `limit` latest such observations, latest first, and the latest `_RARE`
     observations of each kind of sign that is not among these.
     """
-    folder = Path(run)
-    with open_snapshot(folder) as connection:
+    with open_snapshot(run) as connection:
         repeated, unstable = _repeated_counts(connection)
         kinds = {unescape_text(name): n for name, n in _scope_counts(connection, "signed")}
         signs = kinds.pop("", 0)
         return Integrity(
             levels=_trust_levels(connection),
-            noise=_estimated_noise(connection, folder),
+            noise=_estimated_noise(connection),
             repeated=repeated,
             unstable=unstable,
-            findings=_integrity_findings(connection, folder, limit, kinds) if signs else (),
+            findings=_integrity_findings(connection, limit, kinds) if signs else (),
             signs=signs,
             kinds=kinds,
         )
 
 
-def _estimated_noise(connection: Connection, folder: Path) -> NoiseReport:
-    with evidence_of(connection, folder) as found:
+def _estimated_noise(connection: Connection) -> NoiseReport:
+    with evidence_of(connection) as found:
         return found.evidence.ranking.noise_report
 
 
 def final_choice(run: Path | str) -> JsonObject | None:
     """The engine's final choice as journaled; None before it is made."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         winner = last_state(connection).get("winner")
     return winner if isinstance(winner, dict) else None
 
@@ -94,7 +93,7 @@ def phase_means(run: Path | str, phase: str, candidates: Sequence[str]) -> dict[
         "SELECT candidate, avg(score) FROM observation WHERE candidate IN :ids AND phase = :phase "
         "AND score IS NOT NULL GROUP BY candidate"
     )
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute(query, ids=list(candidates), phase=phase)
         return {unescape_text(name): mean for name, mean in rows}
 
@@ -106,7 +105,7 @@ def case_means(run: Path | str, candidates: Sequence[str]) -> dict[str, dict[str
         'AND score IS NOT NULL GROUP BY candidate, "case" ORDER BY min(seq)'
     )
     means: dict[str, dict[str, float]] = {}
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         for candidate, case, mean in connection.execute(query, ids=list(candidates)):
             means.setdefault(unescape_text(candidate), {})[unescape_text(case)] = mean
     return means
@@ -118,7 +117,7 @@ def case_counts(run: Path | str, candidate: str) -> dict[str, tuple[int, int, fl
         'SELECT "case", count(*), count(score), avg(score) FROM observation '
         'WHERE candidate = :id GROUP BY "case" ORDER BY min(seq)'
     )
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute(query, id=escape_text(candidate)).all()
     return {unescape_text(case): (n, n - scored, mean) for case, n, scored, mean in rows}
 
@@ -175,37 +174,30 @@ _RARE = 8  # observations read for each kind of sign that the latest ones do not
 
 
 def _integrity_findings(
-    connection: Connection, folder: Path, limit: int, kinds: Collection[str]
+    connection: Connection, limit: int, kinds: Collection[str]
 ) -> tuple[IntegrityFinding, ...]:
-    findings = _latest_signs(connection, folder, b'"signs"', limit)
+    findings = _latest_signs(connection, b'"signs"', limit)
     for name in sorted(set(kinds) - {finding.sign for finding in findings}):
-        rare = _latest_signs(connection, folder, b'"name":' + encode_value(name), _RARE)
+        rare = _latest_signs(connection, b'"name":' + encode_value(name), _RARE)
         findings += [finding for finding in rare if finding.sign == name]
     return tuple(findings)
 
 
-def _latest_signs(
-    connection: Connection, folder: Path, marked: bytes, limit: int
-) -> list[IntegrityFinding]:
+def _latest_signs(connection: Connection, marked: bytes, limit: int) -> list[IntegrityFinding]:
     """The signs of the latest observations whose record holds these bytes."""
     query = (
-        f"{EVENTS} WHERE shape = 'observation' AND {connection.contains('result', ':marked')} "
+        f"shape = 'observation' AND {connection.contains('result', ':marked')} "
         "ORDER BY seq DESC LIMIT :limit"
     )
-    rows = connection.execute(query, marked=marked, limit=limit).all()
-    findings: list[IntegrityFinding] = []
-    for start in range(0, len(rows), PAGE):
-        for event in assemble_events(connection, folder, rows[start : start + PAGE], Texts()):
-            observation = event.entry.result
-            if isinstance(observation, Observation):
-                for sign in observation.signs:
-                    about = (sign.name, sign.evidence, sign.grave, sign.part, sign.line)
-                    findings.append(
-                        IntegrityFinding(
-                            event.seq, observation.candidate, *about, score=observation.score
-                        )
-                    )
-    return findings
+    events = select_events(connection, query, marked=marked, limit=limit)
+    return [
+        IntegrityFinding(
+            event.seq, seen.candidate, *msgspec.structs.astuple(sign), score=seen.score
+        )
+        for event in events
+        if isinstance(seen := event.entry.result, Observation)
+        for sign in seen.signs
+    ]
 
 
 # Integrity evidence besides the observations: scores that changed, and texts of proposers and
@@ -245,7 +237,7 @@ def score_changes(run: Path | str) -> list[ScoreChange]:
         'WHERE score IS NOT NULL GROUP BY candidate, "case", seed '
         "HAVING max(score) > min(score) ORDER BY max(score) - min(score) DESC LIMIT 200"
     )
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute(query).all()
     return [
         ScoreChange(unescape_text(row[0]), unescape_text(row[1]), row[2], row[3], row[4])
@@ -255,29 +247,15 @@ def score_changes(run: Path | str) -> list[ScoreChange]:
 
 def stream_prose(run: Path | str) -> Iterator[Prose]:
     """Proposers' hypotheses and agents' texts from their sessions, oldest first."""
-    folder, last = Path(run), 0
-    query = (
-        f"{EVENTS} WHERE {OTHERS} AND shape IN ('proposal', 'custom') AND seq > :last "
-        f"ORDER BY seq LIMIT {PAGE}"
-    )
-    while True:
-        with open_snapshot(folder) as connection:
-            rows = connection.execute(query, last=last).all()
-            events = assemble_events(connection, folder, rows, Texts())
-        if not events:
-            return
-        for event in events:
-            yield from _event_prose(event)
-        last = events[-1].seq
-
-
-def _event_prose(event: Event) -> Iterator[Prose]:
-    result = event.entry.result
-    if isinstance(result, Proposal) and result.hypothesis:
-        first = result.candidates[0].id if result.candidates else ""
-        yield Prose(event.seq, first, "hypothesis", result.hypothesis)
-    if isinstance(result, Custom):
-        yield from (Prose(event.seq, "", name, text) for name, text in _find_prose("", result.data))
+    of = f"{OTHERS} AND shape IN ('proposal', 'custom')"
+    for event in stream_events(run, f"{of} AND seq > :last ORDER BY seq LIMIT {PAGE}"):
+        result = event.entry.result
+        if isinstance(result, Proposal) and result.hypothesis:
+            first = result.candidates[0].id if result.candidates else ""
+            yield Prose(event.seq, first, "hypothesis", result.hypothesis)
+        if isinstance(result, Custom):
+            for name, text in _find_prose("", result.data):
+                yield Prose(event.seq, "", name, text)
 
 
 def _find_prose(name: str, value: object) -> Iterator[tuple[str, str]]:

@@ -59,7 +59,8 @@ class Spent(msgspec.Struct, frozen=True):
 class RunStatus(msgspec.Struct, frozen=True):
     """State of a run.
 
-    `state`: running | interrupted (its process is gone) | paused | finished | failed. `integrity`
+    `state`: running | interrupted (its process is gone) | paused | finished | failed, which a
+    search that ended without a score is, too; `recorded` is finished then. `integrity`
     is the run's reaction to grave signs, `findings` the number of candidates that showed one, and
     `best_before_first_finding` the best candidate by the evidence before the first finding (None:
     no finding). `written` are the names of files that were written beside the evaluator.
@@ -110,6 +111,12 @@ class RunStatus(msgspec.Struct, frozen=True):
     keeps_state: bool = False
     unanswered: tuple[Unanswered, ...] = ()  # models none of whose answers could be used
     server_errors: int = 0  # attempts answered with a status of 5xx, which no budget counts
+    recorded: str = ""
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the search and its final choice are over."""
+        return self.recorded == "finished"
 
     @property
     def is_unanswered(self) -> bool:
@@ -121,12 +128,6 @@ class RunStatus(msgspec.Struct, frozen=True):
         """The task's name for tables, as `Task.label`."""
         return f"{self.task} ({self.data})" if self.data else self.task
 
-    @property
-    def shown_state(self) -> str:
-        """State for display: a search that ended without a score counts as failed."""
-        scored = self.best is not None or self.statuses.get("ok") or not self.evaluations
-        return self.state if scored or self.state != "finished" else "failed"
-
     def __str__(self) -> str:
         """The state for people: labels and values, one a line."""
         limit, best, spent = self.budget.evaluations, self.best, self.usage
@@ -134,7 +135,7 @@ class RunStatus(msgspec.Struct, frozen=True):
         reason = f" ({self.error or self.reason})" if self.error or self.reason else ""
         rows = {
             "run": self.path,
-            "state": f"{self.shown_state}{reason}",
+            "state": f"{self.state}{reason}",
             "task": self.task_label,
             "best": "nothing has scored yet"
             if best is None
@@ -174,13 +175,13 @@ class CallCosts(msgspec.Struct, frozen=True):
 
 def run_meta(run: Path | str) -> RunMeta:
     """The run's task and settings."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         return read_meta(connection)
 
 
 def step_law(run: Path | str) -> StepLaw | None:
     """Step law learnt by this run's search (`culmen.evidence`); None without scores."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         evidence = RunEvidence(read_meta(connection), Path(run))
         _ = evidence.evidence.model  # modelled from the first evaluation on, also for a long run
         evidence.read(connection)
@@ -196,19 +197,23 @@ def run_status(run: Path | str) -> RunStatus:
         counts = _read_counters(connection)
         last = last_state(connection)
         spent = _read_costs(connection)
-        state = _run_state(str(last.get("state", "")), holder)
+        recorded = _run_state(str(last.get("state", "")), holder)
         statuses, found = counts.get("status", {}), count_grave_signs(connection)
+        evaluations = sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0)
+        best = _best_with_tolerance(connection, meta)
+        is_void = best is None and evaluations > 0 and not statuses.get("ok")
         return RunStatus(
             run=meta.id,
             path=str(folder.resolve()),
             task=meta.task.name,
             data=meta.task.data,
             strategy=str(meta.strategy.get("path", "")).rpartition(":")[2],
-            state=state,
+            state="failed" if is_void and recorded == "finished" else recorded,
+            recorded=recorded,
             reason=str(last.get("reason", "")),
-            evaluations=sum(statuses.values()) + counts.get("further", {}).get("evaluations", 0),
+            evaluations=evaluations,
             in_flight=counts.get("session", {}).get("in_flight", 0),
-            best=_best_with_tolerance(connection, folder, meta),
+            best=best,
             usage=_total_spent(spent),
             elapsed_seconds=_active_seconds(connection, holder),
             isolation=meta.isolation,
@@ -230,10 +235,10 @@ def run_status(run: Path | str) -> RunStatus:
             error=str(last.get("error", "")),
             integrity=meta.integrity,
             findings=found[0],
-            best_before_first_finding=_best_before_finding(connection, folder, found[1]),
+            best_before_first_finding=_best_before_finding(connection, found[1]),
             agents=agents_progress(connection),
             training=training_state(connection),
-            sampling=sampling_line(folder) if state == "running" else "",
+            sampling=sampling_line(folder) if recorded == "running" else "",
             few_turns=few_turns(connection),
             reserve=kept_reserve(connection),
             written=names_of_files(counts.get("left", {})),
@@ -246,8 +251,8 @@ def run_status(run: Path | str) -> RunStatus:
 
 def best_result(run: Path | str) -> RunResult | None:
     """The best candidate; None while no candidate has scored."""
-    with open_snapshot(Path(run)) as connection:
-        return standing_best(connection, Path(run))
+    with open_snapshot(run) as connection:
+        return standing_best(connection)
 
 
 def initial_program(run: Path | str) -> str:
@@ -255,22 +260,22 @@ def initial_program(run: Path | str) -> str:
 
     Before there is a result, it is the first one; none that the journal does not hold.
     """
-    with open_snapshot(Path(run)) as connection:
-        best, meta = standing_best(connection, Path(run)), read_meta(connection)
+    with open_snapshot(run) as connection:
+        best, meta = standing_best(connection), read_meta(connection)
         first = next((each.id for each in meta.task.initial_candidates()), "")
         initial = first if best is None or best.initial is None else best.initial.id
         known = "SELECT id FROM candidate WHERE id = :id"
         return connection.execute(known, id=escape_text(initial)).scalar() or ""
 
 
-def standing_best(connection: Connection, folder: Path) -> RunResult | None:
+def standing_best(connection: Connection) -> RunResult | None:
     """Like `best_result`, on an open connection."""
-    return _best_with_tolerance(connection, folder, read_meta(connection))
+    return _best_with_tolerance(connection, read_meta(connection))
 
 
 def call_costs(run: Path | str) -> list[CallCosts]:
     """Costs by effect, role and model, the most expensive first."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = [row for row in _read_costs(connection) if row.effect not in _ON_TOP]
     return sorted(
         rows,
@@ -343,8 +348,8 @@ def _candidate_count(connection: Connection) -> int:
     return connection.execute("SELECT count(seq) FROM candidate").scalar()
 
 
-def _best_with_tolerance(connection: Connection, folder: Path, about: RunMeta) -> RunResult | None:
-    result = result_of(connection, folder)
+def _best_with_tolerance(connection: Connection, about: RunMeta) -> RunResult | None:
+    result = result_of(connection)
     if (
         result is None
         or result.tolerance
@@ -354,11 +359,9 @@ def _best_with_tolerance(connection: Connection, folder: Path, about: RunMeta) -
     return msgspec.structs.replace(result, tolerance=_unchecked_reason(about.task))
 
 
-def _best_before_finding(
-    connection: Connection, folder: Path, first: int | None
-) -> RunResult | None:
+def _best_before_finding(connection: Connection, first: int | None) -> RunResult | None:
     """The best result before the first grave sign; None without a sign or a score."""
-    return None if first is None else result_before(connection, folder, first)
+    return None if first is None else result_before(connection, first)
 
 
 def count_grave_signs(connection: Connection) -> tuple[int, int | None]:
@@ -397,7 +400,7 @@ def note_count(connection: Connection, topic: str) -> int:
 
 def model_lessons(run: Path | str) -> tuple[list[JsonObject], list[str]]:
     """The notes on models, oldest first, and the models that gave a usable answer."""
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         return _model_notes(connection), _models_of_candidates(connection)
 
 
@@ -661,7 +664,7 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
     if name is None:
         if not known:
             raise UserError(
-                "there are no runs yet", where=str(folder), fix="culmen demo, or culmen run TASK"
+                "there are no runs yet", where=folder, fix="culmen demo, or culmen run TASK"
             )
         return Path(list_runs(folder)[0].path)
     exact = [path for path in known if path.name == str(name)]
@@ -671,7 +674,7 @@ def find_run(name: Path | str | None, folder: Path | str = "runs") -> Path:
     names = ", ".join(sorted(path.name for path in matches or known)[:8])
     what = f"several runs begin with '{name}'" if matches else f"there is no run '{name}'"
     fix = f"give one of: {names}" if names else "culmen demo, or culmen run TASK"
-    raise UserError(what, where=str(folder), fix=fix)
+    raise UserError(what, where=folder, fix=fix)
 
 
 def _run_line(folder: Path) -> RunLine:
@@ -699,7 +702,7 @@ def _run_line(folder: Path) -> RunLine:
     line = RunLine(
         now.run,
         str(folder),
-        now.shown_state,
+        now.state,
         now.created,
         now.task_label,
         now.strategy,

@@ -12,7 +12,8 @@ from culmen.core.usage import Usage
 from culmen.extensions.web.factors.effects import LevelGain, level_gains
 from culmen.store.codec import decode_value, unescape_text
 from culmen.store.database import open_snapshot, read_meta
-from culmen.store.evidence import MODELLED, blobs_in, evidence_of
+from culmen.store.evidence import MODELLED, evidence_of
+from culmen.store.reader import blobs_in
 
 if TYPE_CHECKING:
     from culmen.evidence.evidence import Evidence
@@ -56,14 +57,13 @@ def factor_gains(run: Path | str) -> list[FactorGains]:
 
     Factors with one level are left out. Empty for a run with more than `MODELLED` evaluations.
     """
-    folder = Path(run)
-    with open_snapshot(folder) as connection, evidence_of(connection, folder) as found:
+    with open_snapshot(run) as connection, evidence_of(connection) as found:
         model = found.evidence.account.value_model()
         if model is None or found.evidence.account.evaluations > MODELLED:
             return []
         children, void = _evaluated_children(connection, found.evidence)
         better = _better_than_parents(found.evidence, children, void)
-        factors = _factors_of(connection, folder, children)
+        factors = _factors_of(connection, children)
         if not factors:
             return []
         numbers = [_number_levels(values) for values in factors.values()]
@@ -126,9 +126,7 @@ def _evaluated_children(
     return children, void
 
 
-def _factors_of(
-    connection: Connection, folder: Path, children: Sequence[_Child]
-) -> dict[str, list[str]]:
+def _factors_of(connection: Connection, children: Sequence[_Child]) -> dict[str, list[str]]:
     """Levels of every child by factor; factors with one level are left out."""
     origins = [each.origin for each in children]
     islands = ["" if each.island is None else str(each.island) for each in origins]
@@ -136,7 +134,7 @@ def _factors_of(
         "operator": [each.operator for each in origins],
         "model": [each.model for each in origins],
         "island": islands,
-        "part": _changed_parts(connection, folder, children),
+        "part": _changed_parts(connection, children),
         "idea": [each.note for each in origins],
         "shown": [_shown_beside(each) for each in children],
     }
@@ -155,14 +153,14 @@ def _shown_beside(child: _Child) -> str:
     return "others" if len(child.parents) > 1 else "alone"
 
 
-def _changed_parts(connection: Connection, folder: Path, children: Sequence[_Child]) -> list[str]:
+def _changed_parts(connection: Connection, children: Sequence[_Child]) -> list[str]:
     """Names of the texts that differ from the parent's, of a task with several; else all ""."""
     seeds = read_meta(connection).task.seeds
     if not seeds or len(seeds[0]) < 2:
         return [""] * len(children)
     rows = connection.execute("SELECT id, parts FROM candidate")
     kept = {unescape_text(name): parts for name, parts in rows}
-    blobs = blobs_in(connection, folder).get(list(dict.fromkeys(kept.values())))
+    blobs = blobs_in(connection).get(list(dict.fromkeys(kept.values())))
     texts = {sha: decode_value(raw, dict[str, str]) for sha, raw in blobs.items()}
     names: list[str] = []
     for each in children:
@@ -195,7 +193,7 @@ def candidate_costs(run: Path | str, spent_at: Callable[[int], Usage]) -> dict[s
 
     `spent_at` returns the costs up to an event.
     """
-    with open_snapshot(Path(run)) as connection:
+    with open_snapshot(run) as connection:
         rows = connection.execute("SELECT id, seq FROM candidate").all()
     born = Counter(row.seq for row in rows)
     costs = {
