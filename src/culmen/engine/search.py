@@ -352,6 +352,8 @@ class Search:
 
     def settle_answer(self, candidate: Candidate, observation: Observation) -> Observation:
         """The observation before it is journaled: a failure if its answer reports one."""
+        if observation.refusal is None:
+            return observation
         lowest = self.evidence.account.lowest_mean
         return settle_answer(candidate, observation, self.task.objective, lowest)
 
