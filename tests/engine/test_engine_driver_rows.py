@@ -596,7 +596,7 @@ def test_after_an_interrupt_what_runs_has_ten_seconds_to_end_and_nothing_begins(
             interrupted.append(effect.key)
             await (a_while() if ended > 1 else for_ever())
 
-    run, journal = made(search, gate, clock=watch, observers=(audience,))
+    run, journal = made(search, gate, clock=watch.monotonic, observers=(audience,))
     assert over(run) == "interrupted" and interrupted == [2]
     assert len(rows(journal, "done")) == ended and len(rows(journal, "started")) == 2
     assert rows(journal, "state")[-1].body == {"state": "interrupted", "reason": ""}
@@ -620,7 +620,7 @@ def test_a_search_ends_when_its_seconds_are_over_and_not_before() -> None:
                 await a_while()
             await for_ever()
 
-    run, journal = made(search, gate, clock=watch, budget=Budget(seconds=100.0))
+    run, journal = made(search, gate, clock=watch.monotonic, budget=Budget(seconds=100.0))
     assert (
         over(run) == "finished" and run.search.reason == "seconds" and seen == ["search", "search"]
     )
@@ -641,10 +641,10 @@ def test_active_seconds_go_on_where_the_last_session_ended() -> None:
         if effect.key == 3:
             run.interrupt()
 
-    run, journal = made(search, gate, clock=watch)
+    run, journal = made(search, gate, clock=watch.monotonic)
     assert over(run) == "interrupted" and run.elapsed == 6.0
     watch.now += 1000.0
-    again, _ = made(search, gate, clock=watch, journal=journal)
+    again, _ = made(search, gate, clock=watch.monotonic, journal=journal)
     assert over(again) == "finished"
     done = rows(journal, "done")
     assert [entry.elapsed for entry in done] == [2.0 * (n + 1) for n in range(len(done))]

@@ -276,17 +276,18 @@ def _too_narrow(columns: Sequence[str], rows: Sequence[Sequence[str]], width: in
 
     The width of the last column is that of its longest word.
     """
+    first, *others = _needed_widths(columns, rows)
+    return first + 2 + max(others, default=0) > width
+
+
+def _needed_widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    """The width that each column needs; of the last one, that of its longest word."""
     from rich.cells import cell_len
 
-    def needed(index: int) -> int:
-        texts = [columns[index], *(row[index] for row in rows)]
-        if index and index == len(columns) - 1:
-            texts = [word for text in texts for word in text.split()]
-        return max((cell_len(escape_controls(text)) for text in texts), default=0)
-
-    return (
-        needed(0) + 2 + max((needed(index) for index in range(1, len(columns))), default=0) > width
-    )
+    texts = [[name, *(row[index] for row in rows)] for index, name in enumerate(columns)]
+    if len(texts) > 1:
+        texts[-1] = [word for text in texts[-1] for word in text.split()]
+    return [max((cell_len(escape_controls(each)) for each in some), default=0) for some in texts]
 
 
 def _fitting_columns(
@@ -296,18 +297,9 @@ def _fitting_columns(
 
     The last column may wrap between words.
     """
-    from rich.cells import cell_len
-
-    groups, space = [[0]], 0
-    for index, name in enumerate(columns):
-        texts = [name, *(row[index] for row in rows)]
-        if index and index == len(columns) - 1:
-            texts = [word for text in texts for word in text.split()]
-        # two spaces between columns
-        needed = max((cell_len(escape_controls(text)) for text in texts), default=0) + 2
-        if not index:
-            first, space = needed, width + 2 - needed
-            continue
+    first, *others = (needed + 2 for needed in _needed_widths(columns, rows))  # two spaces between
+    groups, space = [[0]], width + 2 - first
+    for index, needed in enumerate(others, 1):
         if needed > space and len(groups[-1]) > 1:
             groups.append([0])
             space = width + 2 - first

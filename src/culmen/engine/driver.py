@@ -23,7 +23,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Protocol
 
 import msgspec
 
@@ -166,9 +165,9 @@ class Driver:
 
     `workers` evaluations and `calls` other effects run at once. `patience` is the time in seconds
     that writing to an unwritable journal (disk full) is retried before `Unavailable` is raised;
-    nothing is lost meanwhile. `before_live` is awaited once the journal is replayed, before any
-    effect starts. `before_final` is awaited once the search is over, before the final choice asks
-    for anything. Effects are admitted by `estimate`; `most` is the strict bound for
+    nothing is lost meanwhile. `clock` returns monotonic seconds. `before_live` is awaited once the
+    journal is replayed, before any effect starts. `before_final` is awaited once the search is
+    over, before the final choice asks for anything. Effects are admitted by `estimate`; `most` is the strict bound for
     model calls (None: the same). `session` is journaled with the session's begin. `checkpoints`
     stores the state of the search now and then; one restored goes on `after` its event.
     """
@@ -181,7 +180,7 @@ class Driver:
         *,
         workers: int = 1,
         calls: int = 64,
-        clock: Clock | None = None,
+        clock: Callable[[], float] = time.monotonic,
         observers: Sequence[Observer] = (),
         estimate: Estimate = at_least,
         most: Estimate | None = None,
@@ -194,11 +193,7 @@ class Driver:
     ) -> None:
         self.search, self._journal = search, journal
         self._world = with_protocol_defaults(World, world)
-        self._clock, self._observers, self._most = (
-            clock or SystemClock(),
-            observers,
-            most or estimate,
-        )
+        self._clock, self._observers, self._most = clock, observers, most or estimate
         self._patience = patience
         self._before_live, self._before_final = before_live, before_final
         self._session = session or {}
@@ -239,14 +234,14 @@ class Driver:
     @property
     def elapsed(self) -> float:
         """Active seconds of the run, over all its sessions."""
-        return self._base + self._clock.monotonic() - self._began
+        return self._base + self._clock() - self._began
 
     async def run(self) -> str:
         """Replay the journal, then run live; returns finished | interrupted.
 
         Errors are journaled, then raised.
         """
-        self._began = self._clock.monotonic()
+        self._began = self._clock()
         replayed = self._replay_without_gc()
         self._base = replayed.elapsed
         if self._checkpoints is not None:
@@ -286,7 +281,7 @@ class Driver:
         """Await `before_live`, at most until an interrupt; its time is none of the run's."""
         if self._before_live is None:
             return
-        since = self._clock.monotonic()
+        since = self._clock()
         task = asyncio.ensure_future(self._before_live())
         task.add_done_callback(lambda _: self._wake.set())
         try:
@@ -296,7 +291,7 @@ class Driver:
         finally:
             task.cancel()
             (outcome,) = await asyncio.gather(task, return_exceptions=True)
-            self._began += self._clock.monotonic() - since
+            self._began += self._clock() - since
             self._wake.set()  # for input that came meanwhile
         if isinstance(outcome, Exception):
             raise outcome
@@ -315,9 +310,9 @@ class Driver:
 
     async def _wind_down(self) -> None:
         """Wait for running effects within the grace period and deliver them; start nothing."""
-        ends = self._clock.monotonic() + _GRACE
-        while self._running and self._interrupts < 2 and self._clock.monotonic() < ends:
-            await self._sleep_until_woken(ends - self._clock.monotonic())
+        ends = self._clock() + _GRACE
+        while self._running and self._interrupts < 2 and self._clock() < ends:
+            await self._sleep_until_woken(ends - self._clock())
             await self._commit_outbox()
 
     def _seconds_left(self) -> float:
@@ -684,21 +679,3 @@ def canonical_result(result: Result) -> Result:
 
 def _queue_name(effect: Effect) -> str:
     return "evaluate" if effect.kind == "evaluate" else "other"
-
-
-class Clock(Protocol):
-    """Monotonic seconds (`monotonic`) and Unix seconds (`wall`)."""
-
-    def monotonic(self) -> float: ...
-
-    def wall(self) -> float: ...
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def monotonic(self) -> float:
-        return time.monotonic()
-
-    def wall(self) -> float:
-        return time.time()

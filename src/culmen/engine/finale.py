@@ -85,13 +85,18 @@ class Finale:
         self._exact = self._account.is_settled
         self._kept, self._seconds = evaluations, math.inf if seconds is None else seconds
         self._to_tell, self._rounds = min(to_tell, evaluations), 0
-        self._field = evidence.ranking.best_ids(_FINALISTS)
         self._initial = evidence.ranking.best_initial() if self._kept > 1 else None
         self._checks = CHECKS if may_rest_on_tolerance(task) and self._kept > 2 + CHECKS else 0
         spare = self._kept - self._checks
         self._pushes = push_count(spare) if self._exact and may_be_pushed(task) else 0
         self._pool = task.split(evidence.verdict.split) if evidence.verdict.split else ()
-        self.purpose = FINAL if task.evaluator.verifier else CHOICE
+        is_fresh = task.evaluator.verifier or task.objective.metrics
+        self.purpose = FINAL if is_fresh else CHOICE
+        self._field = self._pick_field()
+
+    def _pick_field(self) -> list[str]:
+        """The candidates that the final choice begins with, best first."""
+        return self._evidence.ranking.best_ids(_FINALISTS)
 
     async def run(self, lab: EngineLab) -> None:
         """Pick the winner, then confirm it beside the initial program."""
@@ -517,24 +522,16 @@ class FrontFinale(Finale):
     Every member of the front is evaluated again, on the same cases.
     """
 
-    def __init__(
-        self,
-        task: Task,
-        evidence: Evidence,
-        evaluations: int,
-        to_tell: int = 0,
-        seconds: float | None = None,
-    ) -> None:
-        super().__init__(task, evidence, evaluations, to_tell, seconds)
-        model = evidence.front
+    def _pick_field(self) -> list[str]:
+        """Members of the front, far from one another."""
+        model = self._evidence.front
         assert model is not None, "a task with several objectives"
         rows = model.front_rows()
         points, _ = model.posterior_rewards()
         looks_each = 1 if self._exact and not self._pool else TWICE
         limit = max(1, min(MEMBERS, self._kept // looks_each - (self._initial is not None)))
         kept = [rows[place] for place in dispersed_rows(points[rows], limit)] if rows else []
-        self._field = [model.ids[row] for row in kept if self._account.tally(model.ids[row])]
-        self.purpose = FINAL
+        return [model.ids[row] for row in kept if self._account.tally(model.ids[row])]
 
     async def run(self, lab: EngineLab) -> None:
         """Evaluate every member, and the initial program, on the same cases."""

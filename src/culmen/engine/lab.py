@@ -255,12 +255,7 @@ class EngineLab:
             for case in chosen
             for _ in range(repeats)
         ]
-        observations = [await future for future in futures]
-        return Rollout(
-            candidate,
-            tuple(observations),
-            tuple(self.task.effective_reward(o) for o in observations),
-        )
+        return await self._rollout_of(candidate, futures)
 
     async def evaluate_afresh(
         self,
@@ -276,13 +271,14 @@ class EngineLab:
         requests = [self._evaluation_request(candidate, case, certify) for case in cases]
         if checks and requests:
             requests[0] = msgspec.structs.replace(requests[0], **checks._asdict())
-        futures = [self._issue(request) for request in requests]
+        return await self._rollout_of(candidate, [self._issue(request) for request in requests])
+
+    async def _rollout_of(
+        self, candidate: Candidate, futures: Sequence[Future[Observation]]
+    ) -> Rollout:
         observations = [await future for future in futures]
-        return Rollout(
-            candidate,
-            tuple(observations),
-            tuple(self.task.effective_reward(o) for o in observations),
-        )
+        rewards = map(self.task.effective_reward, observations)
+        return Rollout(candidate, tuple(observations), tuple(rewards))
 
     def find(self, id: str) -> Candidate:
         """The evaluated candidate with this id; KeyError for any other."""

@@ -63,20 +63,6 @@ class Pace:
         return since if since >= _WINDOW else 0.0
 
 
-def budget_share(now: RunStatus, elapsed: float) -> float | None:
-    """Used share of the tightest budget, 0..1; None without any limit."""
-    usage = now.usage
-    spent = {
-        "evaluations": now.evaluations,
-        "calls": usage.calls,
-        "tokens": usage.input_tokens + usage.output_tokens,
-        "dollars": usage.dollars,
-        "seconds": elapsed,
-    }
-    shares = [used / limit for name, used in spent.items() if (limit := getattr(now.budget, name))]
-    return min(1.0, max(shares)) if shares else None
-
-
 def usage_texts(now: RunStatus) -> list[str]:
     """`312/500 evaluations`, `40 calls`, `$0.31`: amounts used, with limits if there are any."""
     usage, budget = now.usage, now.budget
@@ -336,7 +322,7 @@ class TerminalDisplay:
             f" of {clock_text(now.budget.seconds)}" if now.budget.seconds else ""
         )
         line = Text(f"{times:>7}  ", style="dim")
-        part = budget_share(now, elapsed)
+        part = now.budget_share(elapsed)
         if part is not None:
             room = max(10, min(40, width - len(times) - 36))
             full = int(part * room)
@@ -557,7 +543,7 @@ class NotebookDisplay(PlainDisplay):
 
     def _update_output(self, now: RunStatus) -> None:
         self._drawn = time.monotonic()
-        part = budget_share(now, now.elapsed_seconds)
+        part = now.budget_share(now.elapsed_seconds)
         share = "" if part is None else f"{part:.0%}"
         words = html.escape("\n".join([*self._messages, _status_text(now, share)]))
         self._handle.update(

@@ -113,6 +113,19 @@ class RunStatus(msgspec.Struct, frozen=True):
     server_errors: int = 0  # attempts answered with a status of 5xx, which no budget counts
     recorded: str = ""
 
+    def budget_share(self, elapsed: float) -> float | None:
+        """Used share of the tightest budget after `elapsed` seconds, 0..1; None without a limit."""
+        usage = self.usage
+        used = {
+            "evaluations": self.evaluations,
+            "calls": usage.calls,
+            "tokens": usage.input_tokens + usage.output_tokens,
+            "dollars": usage.dollars,
+            "seconds": elapsed,
+        }
+        limits = ((part, getattr(self.budget, name)) for name, part in used.items())
+        return max((min(1.0, part / limit) for part, limit in limits if limit), default=None)
+
     @property
     def is_finished(self) -> bool:
         """True if the search and its final choice are over."""
@@ -574,11 +587,7 @@ def kept_reserve(connection: Connection) -> KeptReserve | None:
 def few_turns(connection: Connection) -> FewTurns | None:
     """The engine's note at the end of a search with few turns; None without one."""
     body = latest_note(connection, "few_turns")
-    return (
-        FewTurns(int(body["turns"]), int(body["evaluations"]), int(body["needed"]))
-        if body
-        else None
-    )
+    return msgspec.convert(body, FewTurns, strict=False) if body else None
 
 
 def _unchecked_reason(task: Task) -> str:
@@ -697,9 +706,8 @@ def _run_line(folder: Path) -> RunLine:
             folder.name, str(folder), "unreadable", _journal_time(folder), why=why, fix=fix
         )
     front = 0 if now.best is None else len(now.best.front)
-    score, trust = (None, "") if now.best is None else (now.best.value, now.best.trust)
-    score = None if front else score
-    line = RunLine(
+    best = None if front else now.best
+    return RunLine(
         now.run,
         str(folder),
         now.state,
@@ -707,34 +715,16 @@ def _run_line(folder: Path) -> RunLine:
         now.task_label,
         now.strategy,
         now.evaluations,
-        score,
-        trust,
-    )
-    margin = None if now.best is None or now.best.certified is not None else now.best.margin
-    margin = None if front else margin
-    return msgspec.structs.replace(
-        line,
+        None if best is None else best.value,
+        "" if now.best is None else now.best.trust,
         dollars=now.usage.dollars,
-        spent=_budget_share(now),
+        spent=now.budget_share(now.elapsed_seconds),
         models=now.models,
-        margin=margin,
+        margin=None if best is None or best.certified is not None else best.margin,
         bounds=(None, None) if now.best is None else now.best.bounds,
         reason=now.reason,
         front=front,
     )
-
-
-def _budget_share(now: RunStatus) -> float | None:
-    tokens = now.usage.input_tokens + now.usage.output_tokens
-    used = {
-        "evaluations": now.evaluations,
-        "calls": now.usage.calls,
-        "tokens": tokens,
-        "dollars": now.usage.dollars,
-    }
-    used["seconds"] = now.elapsed_seconds
-    limits = [(part, getattr(now.budget, name)) for name, part in used.items()]
-    return max((min(1.0, part / limit) for part, limit in limits if limit), default=None)
 
 
 def _journal_time(folder: Path) -> float:
