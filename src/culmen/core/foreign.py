@@ -150,7 +150,7 @@ def split_pieces(text: str) -> tuple[str, ...]:
     if "\r" not in text and "\f" not in text:
         places = [0, *(start for head in _HEAD.finditer(text) if (start := head.start()))]
         pieces = tuple([text[low:high] for low, high in pairwise([*places, len(text)])])
-        if _PARSED.issuperset(pieces) or all(map(_can_parse, pieces)):
+        if all(_can_parse(piece) for piece in pieces if piece not in _PARSED):
             return pieces
     return (text,) if _can_parse(text) else ()
 

@@ -177,7 +177,7 @@ class FunctionBackend(LocalBackend):
             except AskingFailed as error:
                 return outcome.lost_outcome(error.reason, str(error)), True
             kept = worker.sound and worker.calls < self._calls
-            self._imports.update(dict.fromkeys(worker.imported))
+            self._imports.update(dict.fromkeys(worker.traces.imported))
         finally:
             if kept:
                 self._crew[slot] = worker
@@ -232,12 +232,12 @@ class _Worker:
         self._log.close_write_end()
         self.end.add_done_callback(self._on_end)
         self.calls, self.sound = 0, True
-        self.imported: tuple[str, ...] = ()
+        self.traces = _NONE
 
     async def call_function(self, request: bytes) -> EvaluationOutcome:
         """Call the function once."""
         self._log.take_new_text()  # output of threads since the last answer belongs to no call
-        started = time.monotonic()
+        started, self.traces = time.monotonic(), _NONE
         verdict, patience = None, GRACE_SECONDS
         try:
             if not self.calls:
@@ -256,7 +256,9 @@ class _Worker:
         seconds = max(0.0, time.monotonic() - started)
         if verdict is None:
             verdict = await self._outcome_without_answer()
-        return replace(verdict, seconds=seconds).with_log(self._log.take_new_text())
+        drew, left, _ = self.traces
+        verdict = replace(verdict, seconds=seconds, drew=drew, left=left)
+        return verdict.with_log(self._log.take_new_text())
 
     async def _ask_worker(self, request: bytes, alarm: asyncio.Timeout) -> EvaluationOutcome | None:
         """Ask, and read the answer: its kind and the number of the call.
@@ -273,14 +275,12 @@ class _Worker:
                 "bad_frame",
                 feedback="the process sent an answer without a request",
             )
-        self.sound, self.imported = kind.isupper(), traces.imported
+        self.sound, self.traces = kind.isupper(), traces
         if kind.upper() == "R":
             verdict = outcome.of_report(body, self._task.objective)
         else:
             verdict = outcome.of_exception(body)
-        if kind.upper() == "A":
-            verdict = outcome.provider_away(verdict.feedback)
-        return replace(verdict, drew=traces.drew, left=traces.left) if any(traces) else verdict
+        return outcome.provider_away(verdict.feedback) if kind.upper() == "A" else verdict
 
     async def _outcome_without_answer(self) -> EvaluationOutcome:
         """The verdict on a process that ended without an answer."""
@@ -494,7 +494,7 @@ class _FunctionProcess:
 
     def __init__(self, fn: Callable[..., object], names: ModuleNames, memory_mb: int) -> None:
         self.fn, self._names, self._memory_mb = fn, names, memory_mb
-        self._calls = 0
+        self._calls, self._takes = 0, (takes_case(fn), has_ask_parameter(fn))
         self._state: OwnStreams | None = None
 
     def answer(self, request: JsonObject, ask: ModelAsk) -> tuple[str, bytes]:
@@ -507,7 +507,7 @@ class _FunctionProcess:
         state = self._state = self._state or self._first_state(request)
         _set_processor_limit(request["cpu"])
         state.begin(request["seed"], "\n".join(request["parts"].values()))
-        kind, body = _call_function(self.fn, request, ask)
+        kind, body = _call_function(self.fn, request, ask, self._takes)
         traces = state.end()
         ask.refuse_questions()
         if request["alone"] or not (traces.is_clean or request.get("keeps_state")):
@@ -536,11 +536,11 @@ def _set_processor_limit(seconds: int) -> None:
 
 
 def _call_function(
-    fn: Callable[..., object], request: JsonObject, ask: ModelAsk
+    fn: Callable[..., object], request: JsonObject, ask: ModelAsk, takes: tuple[bool, bool]
 ) -> tuple[str, bytes]:
     """Kind and content of the answer to a request, as in `_FunctionProcess.answer`."""
     try:
-        answer = "R", wire.encode(build_report(fn, request, ask))
+        answer = "R", wire.encode(build_report(fn, request, ask, takes))
     except Exception as error:  # noqa: BLE001 - the user's function may raise anything; it becomes a value
         is_full = isinstance(error, MemoryError)
         kind = "e" if is_full else "A" if is_outage(error, request["parts"]) else "E"
@@ -554,18 +554,23 @@ def _call_function(
 
 
 def build_report(
-    fn: Callable[..., object], request: JsonObject, ask: ModelAsk | None = None
+    fn: Callable[..., object],
+    request: JsonObject,
+    ask: ModelAsk | None = None,
+    takes: tuple[bool, bool] | None = None,
 ) -> JsonObject:
-    """Call the function on a request; return its result in one form."""
+    """Call the function on a request; return its result in one form.
+
+    `takes`: True if it takes a case, and if it has a parameter `ask` (None: look).
+    """
+    with_case, with_ask = takes or (takes_case(fn), has_ask_parameter(fn))
     parts = request["parts"]
     candidate = (
         next(iter(parts.values())) if len(parts) == 1 and not request.get("whole") else parts
     )
     case = None if request["case"] is None else Case(**request["case"])
-    more = {"ask": ask_argument(fn, ask)} if ask is not None and has_ask_parameter(fn) else {}
-    result = awaited_result(
-        fn(candidate, case, **more) if takes_case(fn) else fn(candidate, **more)
-    )
+    more = {"ask": ask_argument(fn, ask)} if ask is not None and with_ask else {}
+    result = awaited_result(fn(candidate, case, **more) if with_case else fn(candidate, **more))
     score, info = result if isinstance(result, tuple) and len(result) == 2 else (result, {})
     if isinstance(score, dict):
         if request.get("several"):

@@ -278,21 +278,21 @@ class CandidateTable:
 
     def tally_at(self, number: int) -> Tally:
         """Statistics of the candidate with the `number`-th first evaluation, from 0."""
-        row = self._rows[number]
-        certified = float(row["certified"])
+        key, count, failures, _, mean, squares, certified, *rest = self._rows[number].item()
+        refused, repaired, barred, trust, size = rest
         return Tally(
-            f"{int(row['key']):012x}",
+            f"{key:012x}",
             number,
-            int(row["count"]),
-            int(row["failures"]) - self.judge.excuses_by_number().get(number, 0),
-            float(row["mean"]),
-            float(row["squares"]),
+            count,
+            failures - self.judge.excuses_by_number().get(number, 0),
+            mean,
+            squares,
             None if math.isnan(certified) else certified,
-            bool(row["refused"]),
-            bool(row["barred"]),
-            _TRUST[int(row["trust"])],
-            int(row["size"]),
-            bool(row["repaired"]),
+            refused,
+            barred,
+            _TRUST[trust],
+            size,
+            repaired,
         )
 
     def tallies(self) -> Iterator[Tally]:

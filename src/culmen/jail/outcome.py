@@ -210,8 +210,10 @@ def of_answer(answer: JsonObject, objective: Objective) -> EvaluationOutcome:
 def with_traces(verdict: EvaluationOutcome, answer: object) -> EvaluationOutcome:
     """The outcome with the traces in an answer; none if it has none or others than names."""
     found = answer.get("traces") if isinstance(answer, dict) else None
+    if not found:
+        return verdict
     try:
-        traces = EvaluationTraces.from_json(found or {})
+        traces = EvaluationTraces.from_json(found)
     except (ValueError, TypeError):
         return verdict
     drew = dict.fromkeys((*verdict.drew, *traces.drew))

@@ -180,6 +180,8 @@ class ProcessState(OwnStreams):
     def _changed_settings(self) -> list[str]:
         """Names of changed settings; those of libraries that were loaded since are new."""
         now = read_settings()
+        if now == self._settings:
+            return []
         before = {name: value for name, value in self._settings.items() if name in now}
         return [name for name, value in before.items() if value != now[name]]
 

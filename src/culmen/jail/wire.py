@@ -164,6 +164,9 @@ class ValueWriter:
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
         kind = type(value)
+        form = self.exact.get(kind)
+        if form is not None:
+            return form(self, value, depth)
         for base, form in self.forms:
             if issubclass(kind, base):
                 return form(self, value, depth)
@@ -272,6 +275,7 @@ class ValueWriter:
         (bytes, _bytes),
         (complex, _complex),
     )
+    exact: ClassVar[dict[type, Callable[..., object]]] = dict(forms)
 
 
 class ValueReader:
@@ -313,7 +317,8 @@ class ValueReader:
         if depth > 2 * MAX_DEPTH:
             raise WireError("nested too deep")
         if isinstance(value, str):
-            value.encode("utf-8")  # lone surrogates would break databases and terminals
+            if not value.isascii():
+                value.encode("utf-8")  # lone surrogates would break databases and terminals
             return value
         if isinstance(value, float) and not math.isfinite(value):
             # 1e999, for example: values that are not finite have a mark of their own

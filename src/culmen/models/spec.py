@@ -202,6 +202,8 @@ class PriceList:
 
         Its input may be stored in the provider's cache, and its price may be that of an hour later.
         """
+        if self._table is None and not self._provider:  # no price: the times do not matter
+            return self.usage_for(tokens)
         begin = at or datetime.now(UTC)
         costs = (
             self.usage_for(msgspec.structs.replace(tokens, cache_write=stored), at=begin + later)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import PurePosixPath
 
 from culmen.core.candidate import Candidate, frontmatter, is_text, skill_names
@@ -39,6 +40,7 @@ def surface_fault(task: Task, candidate: Candidate) -> str:
     return "" if "" in faults else next(iter(faults), "")
 
 
+@lru_cache(maxsize=256)
 def safe_name(name: str) -> bool:
     """True if a part's name is a plain relative path that stays inside the candidate's folder."""
     path = PurePosixPath(name)

@@ -573,9 +573,8 @@ class _Reader(_Walker):
             kept = None if "_divides" in vars(self) else _PIECES.get(key)
             if kept is None:
                 kept = self._read_one(source, key, before)
-            self.raw_signs += [
-                (name, evidence, line + above) for name, evidence, line in kept.raw_signs
-            ]
+            for name, evidence, line in kept.raw_signs:
+                self.raw_signs.append((name, evidence, line + above))
             if kept.after is not None:
                 before = kept.after
                 self._names, self._tiny = dict(before[0]), set(before[1])
