@@ -352,9 +352,7 @@ class Search:
 
     def settle_answer(self, candidate: Candidate, observation: Observation) -> Observation:
         """The observation before it is journaled: a failure if its answer reports one."""
-        if observation.refusal is None:
-            return observation
-        lowest = self.evidence.account.lowest_mean
+        lowest = self.evidence.account.lowest_mean if observation.refusal else None
         return settle_answer(candidate, observation, self.task.objective, lowest)
 
     def _count_evaluation(self, mark: str, candidate: Candidate, observation: Observation) -> None:

@@ -164,9 +164,9 @@ class ValueWriter:
         if depth > MAX_DEPTH:
             raise WireError(f"nested deeper than {MAX_DEPTH}")
         kind = type(value)
-        exact = self.exact.get(kind)
-        if exact is not None:
-            return exact(self, value, depth)
+        form = self.exact.get(kind)
+        if form is not None:
+            return form(self, value, depth)
         for base, form in self.forms:
             if issubclass(kind, base):
                 return form(self, value, depth)
