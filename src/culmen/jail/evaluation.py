@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import hashlib
 import math
@@ -199,15 +198,13 @@ class JailedEvaluation(EvaluationInChildren):
 
     async def _exchange_frames(self, judges: ScorerPool) -> EvaluationOutcome | bytes | None:
         """The exchange up to the candidate's answer; None if it ended without one."""
-        request = self._encoded_request()
         try:
-            with contextlib.suppress(EOFError):  # one whose jail failed does not read it
-                await write_frame(self.channel, "Q", request)
             kind, payload = await read_frame(self.channel, 1 << 16)
             if kind == "J":
                 return outcome.lost_outcome("jail_error", payload.decode(errors="replace"))
             self.is_ready = True
             self.started = self.finished = time.monotonic()
+            await write_frame(self.channel, "Q", self._encoded_request())
             kind, payload = await read_frame(self.channel, self.output_limit)
         except EOFError:
             return None
