@@ -28,7 +28,7 @@ from culmen.extensions.audit.pushing import OutputPushes
 from culmen.run.study import Study
 from culmen.store import views
 from tests.evaluate.conftest import need
-from tests.evaluate.integrity.spelled import CONFESSION, CONVERGING, TWELVE, Spelled
+from tests.extensions.audit.spelled import CONFESSION, CONVERGING, TWELVE, Spelled
 
 FUNCTION = Task("numbers", goal="", evaluator=Evaluator(form="function"), deterministic=True)
 
