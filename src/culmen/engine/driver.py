@@ -167,9 +167,10 @@ class Driver:
     that writing to an unwritable journal (disk full) is retried before `Unavailable` is raised;
     nothing is lost meanwhile. `clock` returns monotonic seconds. `before_live` is awaited once the
     journal is replayed, before any effect starts. `before_final` is awaited once the search is
-    over, before the final choice asks for anything. Effects are admitted by `estimate`; `most` is the strict bound for
-    model calls (None: the same). `session` is journaled with the session's begin. `checkpoints`
-    stores the state of the search now and then; one restored goes on `after` its event.
+    over, before the final choice asks for anything. Effects are admitted by `estimate`; `most` is
+    the strict bound for model calls (None: the same). `session` is journaled with the session's
+    begin. `checkpoints` stores the state of the search now and then; one restored goes on `after`
+    its event.
     """
 
     def __init__(
