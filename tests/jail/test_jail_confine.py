@@ -204,7 +204,7 @@ def test_a_confined_child_has_its_work_folder_and_what_it_may_read(
 
     def work_in_child() -> dict[str, Any]:
         os.dup2(there.fileno(), confine.HANDOVER)
-        confinement = confine.Confinement(policy)
+        confinement = confine.ChildConfinement(policy)
         confinement.prepare(request(work=work, blind=blind))
         os.dup2(confinement.ruleset, confine.RULES)
         confinement.confine()

@@ -1,4 +1,4 @@
-"""What an evaluation costs, counted so that load does not matter, and what its child keeps."""
+"""Costs of an evaluation, counted so that load does not matter, and the memory of its child."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Confinement of a freshly forked child before it reads a candidate.
+"""ChildConfinement of a freshly forked child before it reads a candidate.
 
 If any step fails, the child ends. The order matters: mounts need capabilities that are given up
 next, Landlock forbids mounts, seccomp comes last.
@@ -19,7 +19,7 @@ from typing import NotRequired, TypedDict
 
 from culmen.jail import kernel, procfs, wire
 from culmen.jail.disk import file_limit
-from culmen.jail.kernel import Step
+from culmen.jail.kernel import PreparedCall
 from culmen.jail.seccomp import SyscallFilter
 from culmen.jail.streams import global_seed, seed_globals, seed_random
 
@@ -52,7 +52,7 @@ _PROC_FILES = (
 
 @dataclass(frozen=True)
 class JailPolicy:
-    """Confinement of children: facts about the fork-server's own jail.
+    """ChildConfinement of children: facts about the fork-server's own jail.
 
     level     name of the isolation level
     switch    source of a child's identity: "uid" (the fork-server is root: a host uid for each
@@ -126,7 +126,7 @@ class ForkRequest:
     keeps_orphans: bool = False
 
 
-class Confinement:
+class ChildConfinement:
     """The confinement of children under one policy, prepared before each is forked.
 
     A child copies every page of memory that it writes to, so it makes prepared calls. It finds the
@@ -151,12 +151,12 @@ class Confinement:
         own = [kernel.prctl_step(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)]
         own += [kernel.prctl_step(kernel.PR_SET_DUMPABLE, 1)]
         own += [kernel.prctl_step(kernel.PR_SET_NO_NEW_PRIVS, 1)]
-        self._beginning = [Step(os.setsid, ()), *mounts, *identity, *own]
+        self._beginning = [PreparedCall(os.setsid, ()), *mounts, *identity, *own]
         self._limits = limit_steps(policy, job, is_paired=is_paired)
         self._filter = _syscall_filter(policy, job, is_paired)
         ways = () if self._filter.own_signals else (False, True)
         self._install = {asks: self._filter.step(asks) for asks in ways}
-        self._layer = list[Step]()
+        self._layer = list[PreparedCall]()
         if self._is_layered:
             self.ruleset = kernel.new_ruleset(("/",), _DEVICES)
         elif policy.level == "restricted":
@@ -240,7 +240,7 @@ def arrange_descriptors(
 
 
 @functools.lru_cache
-def _mount_steps(policy: JailPolicy, slot: int, files_mb: int, blind: bool) -> list[Step]:
+def _mount_steps(policy: JailPolicy, slot: int, files_mb: int, blind: bool) -> list[PreparedCall]:
     """Mount a private work folder with a size limit, at level namespaces.
 
     /tmp and /dev/shm live in it, so one limit holds for all three.
@@ -251,12 +251,12 @@ def _mount_steps(policy: JailPolicy, slot: int, files_mb: int, blind: bool) -> l
     options = f"size={files_mb}m,nr_inodes={file_limit(files_mb)},mode=0755,uid={uid},gid={uid}"
     private, bind = kernel.MS_NOSUID | kernel.MS_NODEV, kernel.MS_BIND | kernel.MS_REC
     steps = [
-        Step(kernel.unshare, (kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC,)),
+        PreparedCall(kernel.unshare, (kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC,)),
         kernel.mount_step("tmpfs", WORK, "tmpfs", private, options),
     ]
     for hidden, target in ((".tmp", "/tmp"), (".shm", "/dev/shm")):
         folder = f"{WORK}/{hidden}"
-        steps += [Step(os.mkdir, (folder,)), Step(os.chmod, (folder, 0o1777))]
+        steps += [PreparedCall(os.mkdir, (folder,)), PreparedCall(os.chmod, (folder, 0o1777))]
         for path in policy.readable:  # those below /tmp must stay visible
             if (
                 path.startswith(f"{target}/")
@@ -264,11 +264,11 @@ def _mount_steps(policy: JailPolicy, slot: int, files_mb: int, blind: bool) -> l
                 and not (blind and path in policy.shut)
             ):
                 kept = folder + path[len(target) :]
-                steps.append(Step(os.makedirs, (kept, 0o777, True)))
+                steps.append(PreparedCall(os.makedirs, (kept, 0o777, True)))
                 steps.append(kernel.mount_step(path, kept, "", bind))
         steps.append(kernel.mount_step(folder, target, "", bind))
     if blind:
-        steps.append(Step(_hide_paths, (policy,)))
+        steps.append(PreparedCall(_hide_paths, (policy,)))
     if policy.proc:
         steps.append(kernel.mount_step("proc", "/proc", "proc", private | kernel.MS_NOEXEC))
     return steps
@@ -300,7 +300,7 @@ def _hide_paths(policy: JailPolicy) -> None:
 
 
 @functools.lru_cache
-def _identity_steps(policy: JailPolicy, slot: int) -> list[Step]:
+def _identity_steps(policy: JailPolicy, slot: int) -> list[PreparedCall]:
     """Give the child an identity of its own.
 
     Processes are counted per uid and user namespace: with a shared one, a fork bomb starves its
@@ -308,14 +308,14 @@ def _identity_steps(policy: JailPolicy, slot: int) -> list[Step]:
     """
     if not policy.switch:
         return []
-    steps = [Step(_enter_user_namespace, ())]
+    steps = [PreparedCall(_enter_user_namespace, ())]
     if policy.switch == "uid":
         uid = policy.first_uid + slot
         steps = [
             kernel.prctl_step(kernel.PR_SET_KEEPCAPS, int(policy.search)),
-            Step(os.setgroups, ((),)),
-            Step(os.setresgid, (uid, uid, uid)),
-            Step(os.setresuid, (uid, uid, uid)),
+            PreparedCall(os.setgroups, ((),)),
+            PreparedCall(os.setresgid, (uid, uid, uid)),
+            PreparedCall(os.setresuid, (uid, uid, uid)),
         ]
     kept = [kernel.CAP_DAC_READ_SEARCH] if policy.search else []
     return [*steps, *kernel.capability_steps(*kept)]
@@ -340,7 +340,7 @@ def set_limits(policy: JailPolicy, job: ForkRequest, *, hard: bool = True) -> No
 
 def limit_steps(
     policy: JailPolicy, job: ForkRequest, *, hard: bool = True, is_paired: bool = False
-) -> list[Step]:
+) -> list[PreparedCall]:
     """The operating system's limits, as steps from those that this process has.
 
     One of a pair can raise that of descriptors, to pass some, until a candidate runs in it.
@@ -350,7 +350,7 @@ def limit_steps(
     data = policy.baseline + job.memory_mb * _MB
     cpu = math.ceil(job.seconds * _CORES) + 1
     others = 0 if policy.switch else procfs.processes_of(os.getuid(), time.monotonic() // 1)
-    steps = list[Step]()
+    steps = list[PreparedCall]()
     for name, value in (
         ("CORE", 0),
         ("CPU", cpu),
@@ -371,7 +371,7 @@ def limit_steps(
         value = value if hard_limit == resource.RLIM_INFINITY else min(value, hard_limit)
         is_kept = hard and not (is_paired and name == "NOFILE")
         bounds = (value, value if is_kept else hard_limit)
-        steps.append(Step(resource.setrlimit, (limit, bounds)))
+        steps.append(PreparedCall(resource.setrlimit, (limit, bounds)))
     return steps
 
 

@@ -1,4 +1,4 @@
-"""Confinement by the kernel: Linux calls that Python 3.11 lacks, and Landlock.
+"""ChildConfinement by the kernel: Linux calls that Python 3.11 lacks, and Landlock.
 
 seccomp.py has the other half. The calls go through libc; every failure raises OSError. The
 scorer's process imports this file, too, so it stays light.
@@ -37,7 +37,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 LINUX = hasattr(libc, "prctl")
 
 
-class Step(NamedTuple):
+class PreparedCall(NamedTuple):
     """A call prepared before a fork; one of libc has a `name`, its negative result is an error."""
 
     function: Callable[..., Any]
@@ -45,7 +45,7 @@ class Step(NamedTuple):
     name: str = ""
 
 
-def perform(steps: Iterable[Step]) -> None:
+def perform(steps: Iterable[PreparedCall]) -> None:
     """Make prepared calls in their order; raise OSError at the first that fails."""
     for function, arguments, name in steps:
         result = function(*arguments)
@@ -61,10 +61,10 @@ def checked_result(result: int, what: str) -> int:
     return result
 
 
-def prctl_step(option: int, *values: int) -> Step:
+def prctl_step(option: int, *values: int) -> PreparedCall:
     """prctl(2) as a step."""
     words = [ctypes.c_ulong(each) for each in (*values, 0, 0, 0, 0)[:4]]
-    return Step(libc.prctl, (option, *words), f"prctl({option})")
+    return PreparedCall(libc.prctl, (option, *words), f"prctl({option})")
 
 
 def prctl(option: int, *values: int) -> None:
@@ -83,10 +83,14 @@ def setns(fd: int, kind: int) -> None:
     checked_result(libc.setns(fd, kind), f"setns({kind:#x})")
 
 
-def mount_step(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> Step:
+def mount_step(
+    source: str, target: str, kind: str = "", flags: int = 0, data: str = ""
+) -> PreparedCall:
     """mount(2) as a step."""
     texts = [text.encode() if text else None for text in (source, target, kind, data)]
-    return Step(libc.mount, (*texts[:3], ctypes.c_ulong(flags), texts[3]), f"mount {target}")
+    return PreparedCall(
+        libc.mount, (*texts[:3], ctypes.c_ulong(flags), texts[3]), f"mount {target}"
+    )
 
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
@@ -111,12 +115,12 @@ class _CapData(ctypes.Structure):
     ]
 
 
-def capability_steps(*kept: int) -> list[Step]:
+def capability_steps(*kept: int) -> list[PreparedCall]:
     """Give up every capability except `kept` (numbers below 32), inherited over exec."""
     bits = sum(1 << number for number in kept)
     data = (_CapData * 2)(_CapData(bits, bits, bits), _CapData(0, 0, 0))
     header = _CapHeader(_CAPABILITY_V3, 0)
-    given_up = Step(libc.capset, (ctypes.byref(header), ctypes.byref(data)), "capset")
+    given_up = PreparedCall(libc.capset, (ctypes.byref(header), ctypes.byref(data)), "capset")
     return [given_up, *(prctl_step(PR_CAP_AMBIENT, 2, number) for number in kept)]
 
 
@@ -191,13 +195,13 @@ def restrict_paths(
     perform(restrict_steps(new_ruleset(readable, writable, listable)))
 
 
-def restrict_steps(ruleset: int) -> list[Step]:
+def restrict_steps(ruleset: int) -> list[PreparedCall]:
     """Restrict this process by a ruleset, and close it.
 
     Layers add up: a later ruleset can only remove rights.
     """
-    restrict = Step(libc.syscall, (_RESTRICT, ruleset, 0), "landlock_restrict_self")
-    return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), restrict, Step(os.close, (ruleset,))]
+    restrict = PreparedCall(libc.syscall, (_RESTRICT, ruleset, 0), "landlock_restrict_self")
+    return [prctl_step(PR_SET_NO_NEW_PRIVS, 1), restrict, PreparedCall(os.close, (ruleset,))]
 
 
 def new_ruleset(

@@ -19,7 +19,7 @@ import platform
 import struct
 from dataclasses import dataclass
 
-from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, Step, libc, perform, prctl
+from culmen.jail.kernel import PR_SET_NO_NEW_PRIVS, PreparedCall, libc, perform, prctl
 
 # name: (x86_64, aarch64); -1: the architecture has no such call
 _DENIED = {
@@ -209,7 +209,7 @@ class SyscallFilter:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         perform([self.step(asks)])
 
-    def step(self, asks: bool) -> Step:
+    def step(self, asks: bool) -> PreparedCall:
         """`install` as a step of this process, and with `own_signals` of no other."""
         return _filter_step(self, os.getpid() if self.own_signals else 0, asks)
 
@@ -283,14 +283,14 @@ class SyscallFilter:
 
 
 @functools.lru_cache
-def _filter_step(rules: SyscallFilter, pid: int, asks: bool) -> Step:
+def _filter_step(rules: SyscallFilter, pid: int, asks: bool) -> PreparedCall:
     return _install_step(0, rules.assemble(pid=pid, asks=asks))
 
 
-def _install_step(flags: int, code: bytes) -> Step:
+def _install_step(flags: int, code: bytes) -> PreparedCall:
     number = _SECCOMP[_ARCHITECTURES[_known_machine(platform.machine())][0]]
     program = ctypes.byref(_Program(len(code) // 8, code))
-    return Step(
+    return PreparedCall(
         libc.syscall, (number, ctypes.c_ulong(1), ctypes.c_ulong(flags), program), "seccomp"
     )
 

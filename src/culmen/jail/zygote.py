@@ -28,7 +28,7 @@ from culmen.jail import disk, kernel, procfs, runner, share, wire
 from culmen.jail.confine import (
     CHANNEL,
     REMOVE,
-    Confinement,
+    ChildConfinement,
     ForkRequest,
     JailPolicy,
     arrange_descriptors,
@@ -112,7 +112,7 @@ class Zygote:
         control: socket.socket,
         policy: JailPolicy,
         child: Child,
-        confinement: Confinement | None = None,
+        confinement: ChildConfinement | None = None,
     ) -> None:
         self.control, self.policy, self.child = control, policy, child
         self.confinement = confinement
@@ -377,7 +377,7 @@ def _safe_pause(headroom_kb: int, threads: int) -> float:
 
 
 def run_jailed_child(
-    confinement: Confinement,
+    confinement: ChildConfinement,
     _policy: JailPolicy,
     job: ForkRequest,
     *descriptors: int,
@@ -413,7 +413,7 @@ def serve_control_socket(control: socket.socket) -> None:
     gc.collect()
     gc.freeze()
     share.raise_priority()
-    confinement = Confinement(policy)
+    confinement = ChildConfinement(policy)
     Zygote(control, policy, functools.partial(run_jailed_child, confinement), confinement).serve()
 
 

@@ -142,7 +142,7 @@ def select_ids(
     values: Mapping[str, object],
     order: str = "c.seq, c.id",
 ) -> list[str]:
-    """Ids (escaped as in the tables) of the candidates `c` with tallies `t` that meet conditions.
+    """Ids of the candidates `c` with tallies `t` that meet conditions, escaped as in the tables.
 
     `order` is the statement after ORDER BY.
     """
