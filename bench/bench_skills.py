@@ -586,10 +586,10 @@ def compare_with_processes(count: int, kind: str) -> None:
     import asyncio
     import tempfile
 
-    from culmen.extensions.skills.rollouts.form import RolloutBackend, read_folder
+    from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 
     async def compare(folder: Path) -> int:
-        task, dice = read_folder(folder), random.Random(0)
+        task, dice = read_skill_folder(folder), random.Random(0)
         backend, same = RolloutBackend(task, 2), 0
         jobs: list[tuple[Candidate, int, int]] = []
         for _ in range(count):

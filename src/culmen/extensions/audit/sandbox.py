@@ -40,7 +40,6 @@ ROLLOUT = "tests judge what an agent does with it"  # where evaluations are roll
 MOST_BYTES = 256 * 2**20  # of an evaluator's folder
 _SKIPPED = ("__pycache__", ".git", "node_modules", "venv", ".venv", "runs", "openevolve_output")
 Make = Callable[[Task], Backend]
-_SCORER = 20.0  # least seconds of a scorer
 
 
 class SandboxCopy:
@@ -174,7 +173,7 @@ class SandboxCopy:
 def limited_task(task: Task, seconds: float) -> Task:
     """The task with no longer evaluations than that."""
     limits, seconds = task.limits, min(task.limits.seconds, seconds)
-    scorer = min(limits.scorer_seconds, max(seconds, _SCORER))
+    scorer = min(limits.scorer_seconds, max(seconds, 20.0))  # least seconds of a scorer
     limits = msgspec.structs.replace(limits, seconds=seconds, scorer_seconds=scorer)
     return msgspec.structs.replace(task, limits=limits)
 

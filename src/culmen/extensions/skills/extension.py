@@ -4,7 +4,7 @@ from culmen.core.extensions import Extension
 
 EXTENSION = Extension(
     name="skills",
-    task_folders={"skill": "culmen.extensions.skills.rollouts.form"},
+    task_folders={"skill": "culmen.extensions.skills.rollouts.form:FOLDERS"},
     evaluator_forms={"rollout": "culmen.extensions.skills.rollouts.form:ROLLOUT"},
     verbs={
         "skill mine": "culmen.extensions.skills.mining.cli:VERBS",

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.extensions.skills.rollouts.form import RolloutBackend, read_folder
+from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 
 T = TypeVar("T")
 ANSWER = "the answer is 42"
@@ -76,7 +76,7 @@ def skill_task(
         "skill/scripts/work.sh": script,
         **{f"tasks/one/{name}": text for name, text in harbor_task(**settings).items()},
     }
-    return read_folder(write(folder, files))
+    return read_skill_folder(write(folder, files))
 
 
 def rolled_out(task: Task, *scripts: str, workers: int = 2) -> list[Observation]:

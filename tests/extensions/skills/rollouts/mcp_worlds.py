@@ -11,7 +11,7 @@ from pathlib import Path
 from culmen.core.candidate import Candidate
 from culmen.core.evaluation import Observation
 from culmen.core.task import Task
-from culmen.extensions.skills.rollouts.form import RolloutBackend, read_folder
+from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 from tests.extensions.skills.rollouts.folders import ANSWER, harbor_task, run, write
 
 # a server as one writes it by hand: two tools on two pages, a notification, an error for what it
@@ -104,7 +104,7 @@ def tools_task(
             for name, text in harbor_task(**{"test": CHEAP, **settings}).items()
         },
     }
-    return read_folder(write(folder, files))
+    return read_skill_folder(write(folder, files))
 
 
 def served(task: Task, *candidates: Mapping[str, str]) -> list[Observation]:

@@ -29,7 +29,7 @@ from culmen.extensions.containers.engine import (
     remove_orphaned_containers,
 )
 from culmen.extensions.skills.rollouts.boxes import covered_folders, visible_mounts
-from culmen.extensions.skills.rollouts.form import RolloutBackend, read_folder
+from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.extensions.skills.rollouts.harbor import read_task
 from culmen.extensions.skills.rollouts.images import image_of_task
 from culmen.models.call import Tokens
@@ -122,7 +122,7 @@ def boxed_task(
         "tasks/one/tests/test.sh": TEST,
         "tasks/one/tests/expected.txt": ANSWER,
     }
-    return read_folder(write(folder, files))
+    return read_skill_folder(write(folder, files))
 
 
 def listed_containers() -> set[str]:
@@ -178,7 +178,7 @@ def test_boxes_serve_tools(base: str, tmp_path: Path) -> None:
     write(tmp_path, {"task.toml": toml, "server.py": SERVER, "client.py": CLIENT})
     write(tmp_path / "tools", own)
     tmp_path.chmod(0o755)
-    task = read_folder(tmp_path)
+    task = read_skill_folder(tmp_path)
     cheat = code.replace("open('built').read()", "os.system('echo 1 > /logs/verifier/reward.txt')")
     honest, broken = served(task, {}, {"own.py": cheat.replace("def fetch", "def _fetch")})
     assert honest.score == 1.0 and honest.metrics["served_calls"] == 2.0, honest.feedback
@@ -191,7 +191,7 @@ def test_boxes_serve_tools(base: str, tmp_path: Path) -> None:
         toml.replace("python3 {folder}/server.py", "git {folder}/server.py")
     )
     with pytest.raises(UserError, match="does not start in the agent's sandbox"):
-        served(read_folder(tmp_path))
+        served(read_skill_folder(tmp_path))
     assert left_containers() == []
 
 
@@ -213,7 +213,7 @@ def test_boxes_a_limit_ends_the_container(base: str, tmp_path: Path) -> None:
     test = 'cd /srv/work; [ "$(cat answer.txt)" = 42 ] && echo 1 > /logs/verifier/reward.txt\n'
     short = BOXED.replace("timeout_sec = 600", "timeout_sec = 2.0")
     write(tmp_path, {"tasks/one/tests/test.sh": test, "tasks/one/task.toml": f"{short}{more}"})
-    task = read_folder(tmp_path)
+    task = read_skill_folder(tmp_path)
     (cut,) = rolled_out(task, "printf 42 > answer.txt; sleep 60\n")
     assert cut.score == 1.0 and "the agent seconds" in cut.feedback
     assert left_containers() == []
@@ -313,7 +313,7 @@ def test_boxes_variables_and_proxies(
         tmp_path,
         {"tasks/one/tests/test.sh": f"{ENV}[ $CONTAINER_SSHKEY = /none ] && echo 1 > {REWARD}\n"},
     )
-    (found,) = rolled_out(read_folder(tmp_path), f"cat built\n{ENV}")
+    (found,) = rolled_out(read_skill_folder(tmp_path), f"cat built\n{ENV}")
     assert found.score == 1.0 and found.reason == "", found.feedback
     said = json.loads(found.artifacts[TRAJECTORY])["steps"][1]["message"]
     printed = said + found.feedback
@@ -451,7 +451,7 @@ def test_boxes_tests_have_a_limit_of_disk(base: str, tmp_path: Path, pieces: int
     wait = "sleep 25\n" if pieces > 1 else ""
     test = f'mkdir -p /var; python3 -c "{write_all}" || exit 1\n{wait}echo 1 > {REWARD}\n'
     write(tmp_path, {"tasks/one/tests/test.sh": test, "tasks/one/task.toml": small})
-    (found,) = rolled_out(read_folder(tmp_path), "true\n")
+    (found,) = rolled_out(read_skill_folder(tmp_path), "true\n")
     assert found.reason == ("tests_timeout" if pieces > 1 else "no_reward"), found.feedback
     assert left_containers() == []
 

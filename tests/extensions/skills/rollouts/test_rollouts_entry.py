@@ -13,7 +13,7 @@ from culmen.cli.main import main
 from culmen.core.errors import UserError
 from culmen.extensions.agents.adapters.catalog import agent_with_paths
 from culmen.extensions.agents.adapters.programs import absolute_words, mentioned_paths
-from culmen.extensions.skills.rollouts.form import ROLLOUT, read_folder
+from culmen.extensions.skills.rollouts.form import ROLLOUT, read_skill_folder
 from tests.extensions.agents.sandbox.grounds import need_confinement
 from tests.extensions.skills.rollouts.folders import ANSWER, HEAD, harbor_task, skill_task, write
 
@@ -112,7 +112,7 @@ def test_an_agent_of_task_toml_is_relative_to_it(
     need_confinement()
     skill_task(tmp_path / "mine", agent=f"cmd: {sys.executable} agent.py", test=JUDGE)
     write(tmp_path / "mine", {"agent.py": AGENT})
-    assert read_folder(tmp_path / "mine").evaluator.options["agent"].endswith(" agent.py")
+    assert read_skill_folder(tmp_path / "mine").evaluator.options["agent"].endswith(" agent.py")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "mine", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["seeds"][0]["mean"] == 1.0

@@ -23,7 +23,7 @@ from culmen.core.evaluation import Observation
 from culmen.core.task import Task
 from culmen.core.usage import Budget
 from culmen.core.wording import is_text
-from culmen.extensions.skills.rollouts.form import RolloutBackend, read_folder
+from culmen.extensions.skills.rollouts.form import RolloutBackend, read_skill_folder
 from culmen.models.offline.tools import vary_candidate
 from culmen.store import views
 from culmen.tasks import write_new
@@ -73,7 +73,7 @@ def mean(seen: list[Observation]) -> float:
 @pytest.mark.slow
 def test_examples_descriptions_decide_which_tool_is_taken(tmp_path: Path) -> None:
     need_confinement()
-    task = read_folder(written(tmp_path / "mcp"))
+    task = read_skill_folder(written(tmp_path / "mcp"))
     first = task.seeds[0]["tools.toml"]
     good = "".join(
         line
@@ -94,7 +94,7 @@ def test_examples_descriptions_decide_which_tool_is_taken(tmp_path: Path) -> Non
 
 def test_examples_code_of_a_tool_decides(tmp_path: Path) -> None:
     need_confinement()
-    task = read_folder(written(tmp_path / "tools"))
+    task = read_skill_folder(written(tmp_path / "tools"))
     code = task.seeds[0]["parcels.py"]
     right = code.replace("3.0", "4.2").replace("0.5", "0.8").replace("0.01", "0.004")
     poor, better = evaluated(task, {"parcels.py": code}, {"parcels.py": right})
@@ -122,7 +122,7 @@ def test_examples_a_harness_is_a_candidate_with_its_model_through_the_gateway(
         'prompt = f"{question}',
         'prompt = open("hours.txt").read() + f"Say only the number. {question}',
     )
-    assert reads != source and read_folder(folder).surface.language == "python"
+    assert reads != source and read_skill_folder(folder).surface.language == "python"
     with ModelServer(answering) as server:
         (tmp_path / "models.toml").write_text(MODELS.format(url=server.url))
         scores: list[float | None] = []

@@ -14,7 +14,7 @@ from culmen.core.candidate import Candidate
 from culmen.core.errors import CulmenError, TaskError
 from culmen.extensions.compat import harbor
 from culmen.extensions.compat.harbor_task import LONGEST_SECONDS
-from culmen.extensions.skills.rollouts.form import ROLLOUT, read_folder
+from culmen.extensions.skills.rollouts.form import ROLLOUT, read_skill_folder
 from culmen.extensions.skills.rollouts.harbor import NO_NETWORK, read_task, read_tasks
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
 from culmen.tasks import load, surface_fault, write_new
@@ -195,7 +195,7 @@ def test_harbor_heads_as_the_reference_library_reads_them(tmp_path: Path) -> Non
     task = skill_task(tmp_path / "d")
     assert not any("skills-ref" in note for note in task.notes)
     write(tmp_path / "d", {"skill/SKILL.md": extra})
-    task = read_folder(tmp_path / "d")
+    task = read_skill_folder(tmp_path / "d")
     assert any("skills-ref" in note for note in task.notes)
     # a fault that the initial skill has is no reason to reject a candidate
     again = Candidate.of({**task.seeds[0], "SKILL.md": f"{extra}more\n"})
@@ -235,12 +235,12 @@ def test_harbor_tasks_that_cannot_run_are_left_out(tmp_path: Path) -> None:
     gone = harbor_task()
     gone["task.toml"] = 'version = "1.0"\n'
     write(tmp_path / "tasks" / "two", gone)
-    task = read_folder(tmp_path)
+    task = read_skill_folder(tmp_path)
     assert [case.id for case in task.cases] == ["one"]
     assert task.notes[0].startswith("1 tasks are left out (two), for they need its container")
     with pytest.raises(TaskError, match="none of the tasks can run here"):
         write(tmp_path / "tasks" / "one", gone)
-        read_folder(tmp_path)
+        read_skill_folder(tmp_path)
     assert (
         len(ROLLOUT.task_from_files(tmp_path / "skill", tmp_path / "tasks", None, "better").cases)
         == 2
@@ -261,7 +261,7 @@ def test_harbor_example_and_its_digest(tmp_path: Path) -> None:
     assert not task.evaluator.is_python
     before = skill_task(tmp_path)
     write(tmp_path, {"tasks/one/tests/expected.txt": "other"})
-    after = read_folder(tmp_path)
+    after = read_skill_folder(tmp_path)
     assert before.digest != after.digest
     with pytest.raises(CulmenError, match="there is no agent 'clod'"):
         ROLLOUT.with_agent(after, "clod")

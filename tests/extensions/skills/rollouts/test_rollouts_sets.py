@@ -18,7 +18,7 @@ from culmen.core.candidate import Candidate, frontmatter, skill_names
 from culmen.core.errors import TaskError
 from culmen.core.task import Surface, Task
 from culmen.core.usage import Budget
-from culmen.extensions.skills.rollouts.form import read_folder
+from culmen.extensions.skills.rollouts.form import read_skill_folder
 from culmen.extensions.skills.rollouts.skill import places, prompt_for, read_skill
 from culmen.models.call import Tokens
 from culmen.models.offline.tools import change_skills, vary_candidate
@@ -59,7 +59,7 @@ def set_task(folder: Path, more: str = "") -> Task:
         **{f"skills/{name}": text for name, text in SET.items()},
         **{f"tasks/one/{name}": text for name, text in harbor_task(test=CHEAP).items()},
     }
-    return read_folder(write(folder, files))
+    return read_skill_folder(write(folder, files))
 
 
 def test_sets_are_read_and_mounted_by_name(tmp_path: Path) -> None:

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from culmen.models.spec import ModelSpec
 
 FORM, ROLE = "rollout", "agent"
-EVALUATOR, READS_TASK_TOML = "", True  # see `tasks.loading.FolderAdapter`
 _REWARDS = (0.0, 1.0)  # bounds of rewards, unless [objective] has others
 _NAMED = 5  # tasks named in a note
 _AGENT = "agent"  # among the generators that an evaluation drew from
@@ -108,7 +107,7 @@ class ToolsTable(SkillTable, frozen=True):
 _TABLES = {"skill": SkillTable, "tools": ToolsTable}
 
 
-def can_read_folder(folder: Path) -> bool:
+def is_skill_folder(folder: Path) -> bool:
     """True if the folder's task.toml has a table [skill] or [tools]."""
     return bool(_table_name(folder))
 
@@ -129,7 +128,7 @@ def _read_table(folder: Path) -> tuple[schema.TaskToml, SkillTable]:
     return source, source.more
 
 
-def read_folder(folder: Path, goal: str = "") -> Task:
+def read_skill_folder(folder: Path, goal: str = "") -> Task:
     """The task of such a folder; raise `TaskError` if it cannot be read."""
     source, table = _read_table(folder)
     objective = task_toml.build_objective(source)
@@ -150,6 +149,18 @@ def read_folder(folder: Path, goal: str = "") -> Task:
         defaults=task_toml.run_defaults(source),
         root=str(folder),
     )
+
+
+class SkillFolders:
+    """See `tasks.loading.FolderAdapter`."""
+
+    EVALUATOR = ""
+    READS_TASK_TOML = True
+    can_read_folder = staticmethod(is_skill_folder)
+    read_folder = staticmethod(read_skill_folder)
+
+
+FOLDERS = SkillFolders()
 
 
 def _build_task(
