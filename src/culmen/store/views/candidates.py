@@ -142,9 +142,9 @@ def select_ids(
     values: Mapping[str, object],
     order: str = "c.seq, c.id",
 ) -> list[str]:
-    """Ids of the candidates `c` with tallies `t` that meet conditions, escaped as in the tables.
+    """Ids, escaped as in the tables, of the candidates that meet conditions on `c` and `t`.
 
-    `order` is the statement after ORDER BY.
+    `c` is a candidate, `t` its tally; `order` is the statement after ORDER BY.
     """
     query = f"SELECT c.id {_WITH_TALLY} WHERE {' AND '.join(where) or '1 = 1'} ORDER BY {order}"
     return connection.execute(query, **values).scalars()
