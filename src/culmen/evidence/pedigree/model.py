@@ -59,7 +59,6 @@ class ScaledModel:
     ) -> None:
         self._floor = floor
         self._observations = Observations(exact)
-        self._worths: tuple[ValueBeliefs | None, Floats] = None, NOTHING
         self._inference = Inference(self._observations, Learner(prior), failing or FailureShare())
 
     def __len__(self) -> int:
@@ -156,19 +155,16 @@ class ScaledModel:
     def scaled_worths(self) -> Floats:
         """Posterior mean of each candidate on the model's scale, failures at the floor.
 
-        -inf for candidates without a score. Not to be changed: it is kept until the next news.
+        -inf for candidates without a score.
         """
         beliefs, known = self._inference.value_beliefs(), self._inference.learnt_parameters()
         if known is None:
             return np.full(len(self), -np.inf)
-        if self._worths[0] is beliefs:
-            return self._worths[1]
         worth = beliefs.mean
         if beliefs.failing.any():
             floor = np.minimum(known.scale.to_model_scale(np.array([self.floor]))[0], worth)
             worth = worth - beliefs.failing * (worth - floor)
-        self._worths = beliefs, np.where(beliefs.scored > 0, worth, -np.inf)
-        return self._worths[1]
+        return np.where(beliefs.scored > 0, worth, -np.inf)
 
     @property
     def failing_chances(self) -> FailureChances:

@@ -161,9 +161,7 @@ class ScaledScores:
 
     def tails_of(self, residuals: Floats) -> tuple[float, float]:
         """Median and maximum magnitude of residuals of `near_repeated` rows."""
-        is_near = np.zeros(self.size, bool)
-        is_near[self.near_repeated] = True
-        off = np.abs(residuals[is_near[self.rows]])
+        off = np.abs(residuals[np.isin(self.rows, self.near_repeated)])
         return share_below(off, 0.5), float(off.max())
 
     def _are_near(self, means: Floats) -> Flags:

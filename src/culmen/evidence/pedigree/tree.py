@@ -39,32 +39,28 @@ class Posterior(NamedTuple):
 
 
 class Messages:
-    """Precision, and precision times mean, of each row, and its messages to its parent.
+    """Precision, and precision times mean, of each row, and its messages to its parent."""
 
-    By place, as `parent` (-1 for none) and `above`, the drift of the parent's children.
-    """
-
-    def __init__(self, weight: Floats, pull: Floats, parent: Ints, above: Floats) -> None:
-        self.weight, self.pull, self.parent, self.above = weight, pull, parent, above
+    def __init__(self, weight: Floats, pull: Floats) -> None:
+        self.weight, self.pull = weight.copy(), pull.copy()
         self.sent_weight, self.sent_pull = np.zeros(len(weight)), np.zeros(len(weight))
-        self.own, self.cavity = weight, np.zeros(len(weight))
+        self.own, self.cavity = np.zeros(len(weight)), np.zeros(len(weight))
 
 
 class FamilyTree:
     """Parents and heights (above the lowest descendant) of all rows; it only grows.
 
     Rows of one height are independent of one another and are processed at once; the few of
-    great height one by one. Each row has a place: those of great height first, then the groups,
-    highest first, so that a new leaf has the last one.
+    great height one by one.
     """
 
     def __init__(self) -> None:
-        self._size = self._top = 0  # rows, and those of great height
+        self._size = 0
         self._parents: list[int] = []
         self._heights = np.zeros(64, np.int64)
-        self._starts: list[int] = []  # first place of each group, lowest first
-        # rows by place, places by row, and by place that of the parent, -1 for none
-        self._order = self._places = self._above = np.zeros(0, np.int64)
+        self._groups: list[Ints] = []
+        self._top = np.zeros(0, np.int64)
+        self._top_parents = np.zeros(0, np.int64)  # places in `_top`, -1 for none
 
     def _add_rows(self, parents: Ints) -> None:
         """Take in new rows; `parents` (rows,) are those of all rows."""
@@ -79,13 +75,10 @@ class FamilyTree:
                 self._heights[above], above = height, self._parents[above]
                 is_childless = False
         self._size = len(parents)
-        if not (is_childless and self._starts):
-            return self._sort_by_height(parents)
-        for row in range(first, self._size):  # no height changed: they join the lowest
-            self._order, self._places = with_room(self._order, row), with_room(self._places, row)
-            self._above, above = with_room(self._above, row), int(parents[row])
-            self._order[row] = self._places[row] = row
-            self._above[row] = self._places[above] if above >= 0 else -1
+        if is_childless and self._groups:  # no height changed: the new rows join the lowest
+            self._groups[0] = np.append(self._groups[0], np.arange(first, self._size))
+        else:
+            self._sort_by_height(parents)
 
     def _sort_by_height(self, parents: Ints) -> None:
         """Sort the rows by height."""
@@ -94,13 +87,11 @@ class FamilyTree:
         # the next height has as many rows or fewer: each needs a child of its own
         high = int((counts >= GROUP).sum())
         order, ends = np.argsort(heights, kind="stable"), np.cumsum(counts)[:high]
-        groups = np.split(order, ends)
-        self._order = np.concatenate([np.sort(groups[-1]), *groups[-2::-1]])
-        self._starts, self._top = (self._size - ends).tolist(), len(groups[-1])
-        self._places = np.empty(self._size, np.int64)
-        self._places[self._order] = np.arange(self._size)
-        above = parents[self._order]
-        self._above = np.where(above >= 0, self._places[above], -1)
+        self._groups = np.split(order, ends)[:high]
+        self._top = np.sort(order[int(ends[-1]) if high else 0 :])
+        place = np.full(self._size + 1, -1)
+        place[self._top] = np.arange(len(self._top))
+        self._top_parents = place[parents[self._top]]
 
     def sweep(self, parents: Ints, weight: Floats, pull: Floats, prior: TreePrior) -> Posterior:
         """Posterior of all rows, as many as in the last sweep or more.
@@ -110,52 +101,45 @@ class FamilyTree:
         """
         if len(parents) > self._size:
             self._add_rows(parents)
-        order, places = self._order[: self._size], self._places[: self._size]
-        parent = np.where(prior.alone[order], -1, self._above[: self._size])
-        above = prior.drift[order][np.maximum(parent, 0)]
-        m = Messages(weight[order], pull[order], parent, above)
-        bounds = [*zip(self._starts, [self._size, *self._starts])]
-        self._send_up(m, bounds, prior)
-        self._pass_top(m, prior)
-        self._send_down(m, bounds, prior)
-        mean, variance = m.pull / m.weight, 1.0 / m.weight
-        return Posterior(mean[places], variance[places], m.own[places], m.cavity[places])
+        parent = np.where(prior.alone, -1, parents)
+        above = prior.drift[np.maximum(parent, 0)]
+        messages = Messages(weight, pull)
+        self._send_up(messages, parent, above, prior)
+        self._pass_top(messages, above, prior)
+        self._send_down(messages, parent, above, prior)
+        mean, variance = messages.pull / messages.weight, 1.0 / messages.weight
+        return Posterior(mean, variance, messages.own, messages.cavity)
 
-    def _send_up(self, m: Messages, bounds: list[tuple[int, int]], prior: TreePrior) -> None:
+    def _send_up(self, m: Messages, parent: Ints, above: Floats, prior: TreePrior) -> None:
         """Messages of the groups to their parents, lowest first."""
-        for first, end in bounds:
-            sends = (m.parent[first:end] >= 0) & (m.weight[first:end] > 0)
-            rows = np.flatnonzero(sends) + first
-            weight, over = m.weight[rows], m.parent[rows]
-            m.sent_weight[rows] = sent = 1.0 / (1.0 / weight + prior.step)
-            m.sent_pull[rows] = pull = sent * (m.pull[rows] / weight - m.above[rows])
-            np.add.at(m.weight, over, sent)
-            np.add.at(m.pull, over, pull)
+        for group in self._groups:
+            rows = group[(parent[group] >= 0) & (m.weight[group] > 0)]
+            m.sent_weight[rows] = 1.0 / (1.0 / m.weight[rows] + prior.step)
+            m.sent_pull[rows] = m.sent_weight[rows] * (m.pull[rows] / m.weight[rows] - above[rows])
+            np.add.at(m.weight, parent[rows], m.sent_weight[rows])
+            np.add.at(m.pull, parent[rows], m.sent_pull[rows])
 
-    def _send_down(self, m: Messages, bounds: list[tuple[int, int]], prior: TreePrior) -> None:
+    def _send_down(self, m: Messages, parent: Ints, above: Floats, prior: TreePrior) -> None:
         """Messages of parents to the groups, highest first."""
         far = prior.origin_precision
-        roots = np.flatnonzero(m.parent[self._top :] < 0) + self._top
-        m.own[roots] = 0.0
-        m.weight[roots] += far
-        m.pull[roots] += far * prior.origin_mean
-        for first, end in reversed(bounds):
-            over, below = m.parent[first:end], slice(first, end)
-            if over.min() < 0:
-                rows = np.flatnonzero(over >= 0)
-                over, below = over[rows], rows + first
-            m.cavity[below] = rest = np.maximum(m.weight[over] - m.sent_weight[below], far)
-            precision = 1.0 / (1.0 / rest + prior.step)
-            news = (m.pull[over] - m.sent_pull[below]) / rest
-            m.pull[below] += precision * (news + m.above[below])
+        for group in reversed(self._groups):
+            roots, below = group[parent[group] < 0], group[parent[group] >= 0]
+            m.own[below] = m.weight[below]
+            m.weight[roots] += far
+            m.pull[roots] += far * prior.origin_mean
+            over = parent[below]
+            m.cavity[below] = np.maximum(m.weight[over] - m.sent_weight[below], far)
+            precision = 1.0 / (1.0 / m.cavity[below] + prior.step)
+            rest = (m.pull[over] - m.sent_pull[below]) / m.cavity[below]
+            m.pull[below] += precision * (rest + above[below])
             m.weight[below] += precision
 
-    def _pass_top(self, m: Messages, prior: TreePrior) -> None:
+    def _pass_top(self, m: Messages, above: Floats, prior: TreePrior) -> None:
         """Messages up and down among the rows of great height."""
-        top, t2, far = slice(self._top), prior.step, prior.origin_precision
-        kin, b = m.parent[top].tolist(), m.above[top].tolist()
-        w, h = m.weight[top].tolist(), m.pull[top].tolist()
-        up_w, up_h, cavity = [0.0] * len(kin), [0.0] * len(kin), [0.0] * len(kin)
+        top, t2, far = self._top, prior.step, prior.origin_precision
+        kin = np.where(prior.alone[top], -1, self._top_parents).tolist()
+        w, h, b = m.weight[top].tolist(), m.pull[top].tolist(), above[top].tolist()
+        up_w, up_h, cavity = [0.0] * len(top), [0.0] * len(top), [0.0] * len(top)
         for i in range(len(kin) - 1, -1, -1):
             p = kin[i]
             if p >= 0 and w[i] > 0:
@@ -163,7 +147,6 @@ class FamilyTree:
                 up_h[i] = up_w[i] * (h[i] / w[i] - b[i])
                 w[p] += up_w[i]
                 h[p] += up_h[i]
-        m.own = m.weight.copy()
         m.own[top] = w
         for i, p in enumerate(kin):
             if p < 0:
