@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from culmen.core.evaluation import place_in
 from culmen.evidence.pedigree.arrays import SMALLEST
-from culmen.evidence.pedigree.failing import FailureChances
+from culmen.evidence.pedigree.inference import FailureChances
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -5,7 +5,7 @@ docs/evidence.md. Results depend on the observations and their order alone, neve
 read results.
 """
 
-from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
+from culmen.evidence.pedigree.inference import FailureChances, FailureModel, FailureShare
 from culmen.evidence.pedigree.learning import StepLaw
 from culmen.evidence.pedigree.model import Noise, Value, ValueModel
 

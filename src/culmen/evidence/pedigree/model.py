@@ -10,8 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from culmen.evidence.pedigree.arrays import Floats, Ints, sum_by_row
-from culmen.evidence.pedigree.failing import FailureChances, FailureModel, FailureShare
-from culmen.evidence.pedigree.inference import Inference, Marginals, ValueBeliefs
+from culmen.evidence.pedigree.inference import (
+    FailureChances,
+    FailureModel,
+    FailureShare,
+    Inference,
+    Marginals,
+    ValueBeliefs,
+)
 from culmen.evidence.pedigree.learning import Learner, StepLaw
 from culmen.evidence.pedigree.observations import Observations
 
