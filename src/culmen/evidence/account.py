@@ -289,7 +289,7 @@ class CandidateTable:
             None if math.isnan(certified) else certified,
             refused,
             barred,
-            _TRUST[trust],
+            _TRUST[int(trust)],
             size,
             repaired,
         )

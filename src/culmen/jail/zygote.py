@@ -7,7 +7,6 @@ its descendants, when its control socket closes, that is when the orchestrator d
 
 from __future__ import annotations
 
-import _signal
 import contextlib
 import functools
 import gc
@@ -44,7 +43,6 @@ _LEAST_WATCH_SECONDS = 0.004
 # of that length two threads take 400 MB.
 _LONGEST_REST_SECONDS = 0.01
 _FEW_FILES = 16  # are removed by the loop itself
-_CHILD_ENDED, _USUAL = int(signal.SIGCHLD), int(signal.SIG_DFL)
 _CORES = os.cpu_count() or 1
 _KB_PER_SECOND = 4 << 20  # that one thread can take from the kernel
 Child = Callable[[JailPolicy, ForkRequest, int, int, int, int], NoReturn]
@@ -229,8 +227,7 @@ class Zygote:
         """Become the child: confine, then run; never return into the fork-server's loop."""
         try:
             signal.set_wakeup_fd(-1)
-            # `signal` would make enumerations, for which the child would copy much memory
-            _signal.signal(_CHILD_ENDED, _USUAL)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.groups.enter(group)
             share.usual_priority()
             self.child(self.policy, job, channel, log, line, handover)
@@ -383,7 +380,7 @@ def run_jailed_child(
     *descriptors: int,
 ) -> NoReturn:
     """Run in the child: confine it, or report the failure and end; then serve its one request."""
-    arrange_descriptors(*descriptors, confinement.ruleset)
+    arrange_descriptors(*descriptors, ruleset=confinement.ruleset)
     try:
         confinement.confine()
     except OSError as error:

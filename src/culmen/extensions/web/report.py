@@ -279,7 +279,7 @@ def gather_report(run: Digest, full: int | None = FULL, rows: int = ROWS) -> Gat
     wrote it.
     """
     SqlJournal.open(run.run).check()
-    bounds = _BOUNDS if full is not None else (math.inf,) * 3
+    bounds = _BOUNDS if full is not None else (math.inf, math.inf, math.inf)
     if full is None:
         rows = views.run_status(run.run).candidates
     left_out: list[str] = []

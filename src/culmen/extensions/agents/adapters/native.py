@@ -313,7 +313,9 @@ class OpenCode(HeadlessAdapter):
     name = program = "opencode"
     resume_words, stdin = ("--session",), True
     wires = ("chat",)
-    model_name = staticmethod(_opencode_model)
+
+    def model_name(self, job: AgentJob) -> str:
+        return _opencode_model(job)
 
     def arguments(self, job: AgentJob, more: list[str]) -> list[str]:
         return ["run", "--format", "json", *more]
