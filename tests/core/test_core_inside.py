@@ -153,7 +153,7 @@ READERS = {
         checkpoint.read_pool,
     ),
     "extensions.compat.harbor": ("instruction.md", make_harbor, load),
-    "extensions.skills.rollouts.form": ("task.toml", make_harbor, form.can_read_folder),
+    "extensions.skills.rollouts.form": ("task.toml", make_harbor, form.is_skill_folder),
     "extensions.skills.rollouts.harbor, goal": ("instruction.md", make_harbor, harbor.read_task),
     "extensions.skills.rollouts.harbor, COPY": (
         "environment/data.txt",
