@@ -305,7 +305,7 @@ def test_a_search_that_goes_on_tells_what_it_believes(tmp_path: Path):
 def test_a_run_that_goes_on_is_not_to_be_watched_by_who_looks_at_it(tmp_path: Path):
     replies = [(1.0 + n / 100,) for n in range(300)]
     run, _ = recorded(tmp_path, Scripted(replies=replies), deterministic=True, state="paused")
-    running = msgspec.structs.replace(views.run_status(run), state="running")
+    running = msgspec.structs.replace(views.run_status(run), state="running", recorded="running")
     told = summarize_run(run, running, "mine")
     assert told.command == "culmen best mine" and "so far" in told.next
     assert not any("watch" in command for command, _ in told.also)
