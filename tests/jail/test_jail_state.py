@@ -17,6 +17,7 @@ import socket
 import statistics
 import subprocess
 import sys
+import warnings
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -249,6 +250,18 @@ def test_data_that_cannot_be_compared_are_named(kind: str) -> None:
         "many": [[i] for i in range(20_000)],
     }[kind]
     assert traces_of({"DATA": value})[1] == ["data __main__.DATA (cannot be compared)"]
+
+
+def test_the_namespace_of_executed_text_is_compared_as_a_modules() -> None:
+    """The interpreter notes there, as in a module, the warnings that it saw."""
+    space: dict[str, Any] = {"kept": []}
+    exec("import warnings\ndef warn():\n    warnings.warn('seen', stacklevel=1)", space)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert traces_of({"SPACE": space}, space["warn"])[1] == []
+    assert traces_of({"SPACE": space}, lambda: space["kept"].append(1))[1] == [
+        "data __main__.SPACE['kept']"
+    ]
 
 
 def test_a_generator_is_found_beside_data_that_cannot_be_compared() -> None:

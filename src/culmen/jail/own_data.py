@@ -113,7 +113,10 @@ class OwnData:
         try:
             self.pieces[name] = raw = marshal.dumps(value, _PLAIN_FORMAT)
         except (ValueError, BufferError):
-            self.pieces[name] = id(value), len(value)
+            identity = id(value)
+            if isinstance(value, dict) and "__builtins__" in value:  # of executed text: a module's
+                value = {key: each for key, each in value.items() if not _is_dunder(str(key))}
+            self.pieces[name] = identity, len(value)
             return self._visit_elements(name, value, depth)
         self._bytes -= len(raw)
 
